@@ -11,7 +11,7 @@ from importlinter import Contract, ContractCheck, fields, output
 class FacesContract(Contract):
     """A module may import another one only if the folder that holds the imported module holds the importer too.
 
-    `stagepipe.engine.local` may import `stagepipe.transport`, but not `stagepipe.transport.wire` or a module in it.
+    `stagepipe.engine.local` may import `stagepipe.transport`, but not `stagepipe.transport.codec` or a module in it.
     `exempt` lists importers that the contract does not bind.
     """
 
@@ -41,10 +41,10 @@ class FacesContract(Contract):
 def find_face(importer: str, imported: str) -> str:
     """The longest prefix of `imported` whose parent folder holds `importer`.
 
-    >>> find_face("stagepipe.engine.local", "stagepipe.transport.wire.packet")
+    >>> find_face("stagepipe.engine.local", "stagepipe.transport.packet")
     'stagepipe.transport'
-    >>> find_face("stagepipe.transport.hop.sender", "stagepipe.transport.wire.packet")
-    'stagepipe.transport.wire'
+    >>> find_face("stagepipe.transport.sender", "stagepipe.transport.codec.tensors")
+    'stagepipe.transport.codec'
     """
     parts = imported.split(".")
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]

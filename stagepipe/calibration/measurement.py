@@ -1,8 +1,8 @@
 """Measures the cost of a message by size and transfer kind, and fits the curves. Runs in the caller's process.
 
-The messages travel over a real hop to another process (`calibration.echo`) and back. Between two messages both sides
-work on memory, as stages do, so caches are as cold and readers sleep as often as in a run. The cost of a message is the
-median of the work of both sides. Kinds and sizes are interleaved; all of it takes less than a second.
+The messages travel over a real hop to another process (`calibration.round_trip`) and back. Between two messages both
+sides work on memory, as stages do, so caches are as cold and readers sleep as often as in a run. The cost of a message
+is the median of the work of both sides. Kinds and sizes are interleaved; all of it takes less than a second.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """A hop to another process and back, which measures the cost of messages.
 
-`RoundTrip` runs in the caller's process, `calibration.echo` in the other one. Both use `HopEndpoint`.
+`RoundTrip` runs in the caller's process. The echo process sends back what it receives: `python -m
+stagepipe.calibration.round_trip FD...`. It inherits these descriptors, in this order: the pipe to it, the pipe from it,
+the caller's arena, its own arena, the pipe to release the caller's blocks, the pipe that releases its own blocks, and
+the shared page with the ledgers.
 """
 
 from __future__ import annotations
@@ -248,12 +251,12 @@ class RoundTrip:
 
 
 def _start_echo_process(fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Start the echo process with the descriptors that `calibration.echo` lists."""
+    """Start the echo process with the descriptors that the module names."""
     import_root = str(PACKAGE_DIR.parent)
     path = os.pathsep.join(filter(None, (import_root, os.environ.get("PYTHONPATH"))))
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "stagepipe.calibration.echo", *map(str, fds)],
+            [sys.executable, "-P", "-m", "stagepipe.calibration.round_trip", *map(str, fds)],
             pass_fds=fds,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
@@ -261,3 +264,39 @@ def _start_echo_process(fds: Sequence[int]) -> subprocess.Popen[bytes]:
         )
     except OSError as error:
         raise RunError(f"cannot measure this machine: cannot start the echo process: {error}") from error
+
+
+def main(inherited_fds: list[int]) -> int:
+    """Send items back until the end marker arrives. Returns 1 if nothing arrives for RESPONSE_TIMEOUT_S, else 0."""
+    in_fd, out_fd, caller_arena_fd, own_arena_fd, caller_release_fd, own_release_fd, ledger_fd = inherited_fds
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # as workers do in a pipeline that fills the CPUs
+    work_buffer = np.zeros(WORK_BUFFER_BYTES, np.uint8)
+    with contextlib.ExitStack() as stack:
+        memory = SharedMemoryPool(
+            Arena(1, own_arena_fd, ARENA_LIMIT_BYTES),
+            {0: caller_arena_fd, 1: own_arena_fd},
+            {0: caller_release_fd, 1: own_release_fd},
+        )
+        ledgers = map_ledgers(ledger_fd)
+        endpoint = HopEndpoint(memory, (ledgers[2], ledgers[1]), stack)
+        sender = endpoint.open_sender(out_fd, TransportRule(threshold_bytes=1))
+        receiver = endpoint.open_receiver(in_fd)
+        while True:
+            received = receiver.receive(1, RESPONSE_TIMEOUT_S)
+            if received is None:
+                return 1
+            if received.kind == PacketKind.END_OF_SEGMENT:
+                endpoint.flush()
+                return 0
+            item = received.value
+            nbytes = sum(array.nbytes for array in item.values())
+            box = [item if received.samples == 1 else None]
+            received.value = None
+            del item
+            simulate_stage_work(work_buffer, nbytes)
+            sender.send(box, 1, (0,), 1, b"")
+
+
+if __name__ == "__main__":
+    sys.exit(main([int(fd) for fd in sys.argv[1:]]))

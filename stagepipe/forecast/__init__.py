@@ -2,25 +2,16 @@
 
 Pure; everything runs in the caller's process.
 
-model           the forecast as values, and its JSON
-build           makes the forecast from a plan and its probe
-cost_values     the costs of processes and hops as values
-item_flow       how many items reach each process in a long run
-coverage        what the probe did not reach, so that the rate is not known
-costs           cost of each process and hop per source item
-sink_costs      cost of a sink with workers per row
-packets         hops that carry several items in a packet
-payload         pieces of a hop's typical item, and the mode and cost of each
-throughput      items per second of a layout of processes, and its bottleneck
-layout_rules    what a plan allows a layout to do with its processes
-budget          CPUs and memory that a plan may use
-layout_search   the best layout: which stages share a process, and how many workers each has
-explanation     a reason for each choice of the layout
-run_costs       cost of each process and hop, from the record of a whole run
-what_if         what other settings would have given, for the report of a run
-advice          config changes that raise the throughput, step by step
-hop_modes       hops whose mode is forced at a loss
-render/         tables for the terminal, Mermaid and SVG graphs
+model         the forecast as values, and its JSON
+build         makes the forecast from a plan and its probe
+cost_values   the costs of processes and hops, and the machine's budget, as values
+costs         the cost of each process, hop and sink, from a probe or from the record of a whole run
+payload       the typical item of a hop, and how many items share a packet
+layout        items per second of a layout of processes, and the best layout
+advice        config changes that raise the throughput, and a reason for each choice
+what_if       what other settings would have given, for the report of a run
+table         the tables for the terminal
+graph         Mermaid and SVG graphs
 """
 
 from typing import TYPE_CHECKING
@@ -28,19 +19,22 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.forecast.advice import describe_bottleneck
-    from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
+    from stagepipe.forecast.advice import describe_bottleneck, explain_layout
     from stagepipe.forecast.build import ProbeFigures, build_forecast
-    from stagepipe.forecast.cost_values import PipelineCosts
-    from stagepipe.forecast.costs import compute_costs
-    from stagepipe.forecast.coverage import find_missing_items
-    from stagepipe.forecast.explanation import explain_layout
-    from stagepipe.forecast.layout_rules import add_layout_rules, fits_plan
-    from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
+    from stagepipe.forecast.cost_values import PipelineCosts, ResourceBudget, compute_expected_cpus
+    from stagepipe.forecast.costs import (
+        PartSample,
+        SinkCost,
+        add_layout_rules,
+        compute_costs,
+        compute_sink_costs,
+        find_missing_items,
+        fits_plan,
+    )
+    from stagepipe.forecast.graph import render_mermaid, render_svg
+    from stagepipe.forecast.layout import ProcessChoice, ProcessLayout, choose_layout, make_layout
     from stagepipe.forecast.model import Forecast, to_json
-    from stagepipe.forecast.render import render_forecast, render_mermaid, render_svg
-    from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
-    from stagepipe.forecast.throughput import ProcessLayout, make_layout
+    from stagepipe.forecast.table import render_forecast
     from stagepipe.forecast.what_if import estimate_changes
 
 __all__ = [
@@ -74,28 +68,28 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Forecast": "model",
-        "PartSample": "sink_costs",
+        "PartSample": "costs",
         "PipelineCosts": "cost_values",
         "ProbeFigures": "build",
-        "ProcessChoice": "layout_search",
-        "ProcessLayout": "throughput",
-        "ResourceBudget": "budget",
-        "SinkCost": "sink_costs",
-        "add_layout_rules": "layout_rules",
+        "ProcessChoice": "layout",
+        "ProcessLayout": "layout",
+        "ResourceBudget": "cost_values",
+        "SinkCost": "costs",
+        "add_layout_rules": "costs",
         "build_forecast": "build",
-        "choose_layout": "layout_search",
+        "choose_layout": "layout",
         "compute_costs": "costs",
-        "compute_expected_cpus": "budget",
-        "compute_sink_costs": "sink_costs",
+        "compute_expected_cpus": "cost_values",
+        "compute_sink_costs": "costs",
         "describe_bottleneck": "advice",
         "estimate_changes": "what_if",
-        "explain_layout": "explanation",
-        "find_missing_items": "coverage",
-        "fits_plan": "layout_rules",
-        "make_layout": "throughput",
-        "render_forecast": "render",
-        "render_mermaid": "render",
-        "render_svg": "render",
+        "explain_layout": "advice",
+        "find_missing_items": "costs",
+        "fits_plan": "costs",
+        "make_layout": "layout",
+        "render_forecast": "table",
+        "render_mermaid": "graph",
+        "render_svg": "graph",
         "to_json": "model",
     },
 )

@@ -12,17 +12,25 @@ from dataclasses import dataclass, field
 import msgspec
 
 from stagepipe.forecast import model
-from stagepipe.forecast.advice import advise, describe_bottleneck, estimate_fusions
-from stagepipe.forecast.budget import ResourceBudget
-from stagepipe.forecast.cost_values import PipelineCosts
-from stagepipe.forecast.costs import compute_costs, compute_run_ns, get_pickling_cost
-from stagepipe.forecast.coverage import describe_unseen, drop_stages, find_missing_items, find_unseen_stages
-from stagepipe.forecast.hop_modes import advise_modes, describe_forced_modes
-from stagepipe.forecast.item_flow import ItemFlow, compute_item_flow, describe_late_stages
-from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
+from stagepipe.forecast.advice import advise, advise_modes, describe_bottleneck, describe_forced_modes, estimate_fusions
+from stagepipe.forecast.cost_values import PipelineCosts, ResourceBudget
+from stagepipe.forecast.costs import (
+    ItemFlow,
+    PartSample,
+    SinkCost,
+    compute_costs,
+    compute_item_flow,
+    compute_run_ns,
+    compute_sink_costs,
+    describe_late_stages,
+    describe_unseen,
+    drop_stages,
+    find_missing_items,
+    find_unseen_stages,
+    get_pickling_cost,
+)
+from stagepipe.forecast.layout import ProcessChoice, choose_layout, make_layout, predict_throughput
 from stagepipe.forecast.payload import estimate_payload
-from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
-from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
 from stagepipe.plan import SINK_NAME, HopPlan, Plan, ProbeResult, name_sink
 from stagepipe.report import CONSUMER, HopRecord, RunRecord

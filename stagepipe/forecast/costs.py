@@ -1,27 +1,359 @@
-"""The cost of a pipeline's processes and hops per source item, from the record of a probe.
+"""The cost of processes, hops and sinks per source item, from the record of a probe or of a whole run. Pure.
 
-Pure; runs in the caller's process. A probe has one worker per stage and one item in flight, so no other stage slows
-down the one that is measured.
+A probe has one worker per stage and one item in flight, so no other stage slows down the one that is measured. It ends
+while items are on their way, so the number that a process has had says less than what each process before it makes of
+an item: that is extrapolated to a long run. A stage that got nothing at first, because a filter dropped the first
+items, gets more then. Of a stage that no item reached, the rate is not known.
+
+A whole run has all stages at work at once: waits for a CPU are taken out of what they measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from statistics import fmean, median
 
 import msgspec
 
+from stagepipe.core import format_ns, join_names
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
-from stagepipe.forecast.coverage import drop_stages, find_unseen_stages
-from stagepipe.forecast.item_flow import compute_item_flow
-from stagepipe.forecast.layout_rules import add_layout_rules
-from stagepipe.forecast.packets import share_packets, spread_over_chunks
-from stagepipe.forecast.payload import estimate_payload
-from stagepipe.forecast.sink_costs import SinkCost
-from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
-from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
+from stagepipe.forecast.payload import estimate_payload, share_packets, spread_over_chunks
+from stagepipe.plan import SINK_NAME, Plan, ProbeResult, ProcessPlan, ProcessRole, StagePlan
+from stagepipe.report import (
+    MIN_MULTITHREADED_CPU_RATIO,
+    HopRecord,
+    ProcessLoad,
+    RunRecord,
+    StageRecord,
+    compute_process_loads,
+)
 from stagepipe.timing import Histogram
 from stagepipe.transport import PIPE
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartSample:
+    """A part that a sink has written in a probe: `rows` in `write_ns`, and the first `half_rows` of them alone.
+
+    The calling process took `collect_ns` to add it to a shard, `copy_ns` of it for the bytes. `item_bytes` is the size
+    of all `items` of the part in memory, of which `rows` were for this sink.
+    """
+
+    items: int
+    rows: int
+    write_ns: int
+    half_rows: int
+    half_write_ns: int
+    item_bytes: int
+    collect_ns: int = 0
+    copy_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkCost:
+    """What an item costs that reaches a sink, with parts as large as those of a run.
+
+    `write_ns` is the work of a writer, `collect_ns` that of the calling process. `rows` are written per item. A probe
+    has brought `items` to the sink.
+    """
+
+    items: int
+    write_ns: float
+    collect_ns: float
+    rows: float
+
+    @property
+    def row_ns(self) -> float:
+        """The work of a writer per row."""
+        return self.write_ns / self.rows if self.rows else 0.0
+
+
+def compute_sink_cost(samples: Sequence[PartSample], max_items: int, max_bytes: int) -> SinkCost:
+    """Compute the cost of a sink from the parts of a probe. Parts of a run have at most `max_items` and `max_bytes`.
+
+    The time of two sizes of a part, the one half of the other, tells what a row costs and what a part: to open a file,
+    to write a footer. A part of a run has more rows.
+
+    >>> part = PartSample(items=8, rows=8, write_ns=1_080, half_rows=4, half_write_ns=1_040, item_bytes=800)
+    >>> compute_sink_cost([part], max_items=1000, max_bytes=1_000_000).write_ns
+    11.0
+    """
+    items = sum(sample.items for sample in samples)
+    rows = sum(sample.rows for sample in samples)
+    if not rows:
+        return SinkCost(items=items, write_ns=0.0, collect_ns=0.0, rows=0.0)
+    item_bytes = sum(sample.item_bytes for sample in samples) / items
+    items_per_part = max(min(float(max_items), max_bytes / max(item_bytes, 1.0)), 1.0)
+    written = [sample for sample in samples if sample.rows]
+    row_ns = median(map(_estimate_row_ns, written))
+    part_ns = max(fmean(s.write_ns for s in written) - row_ns * rows / len(written), 0.0)
+    copy_ns = sum(sample.copy_ns for sample in samples) / items
+    shard_ns = fmean(max(sample.collect_ns - sample.copy_ns, 0) for sample in written)
+    share = rows / items
+    return SinkCost(
+        items=items,
+        write_ns=row_ns * share + part_ns / items_per_part,
+        collect_ns=copy_ns + shard_ns / items_per_part,
+        rows=share,
+    )
+
+
+def _estimate_row_ns(sample: PartSample) -> float:
+    """Return the time of a row; of a part that could not be halved, with its share of what the part costs."""
+    if not sample.half_rows:
+        return sample.write_ns / sample.rows
+    return max(sample.write_ns - sample.half_write_ns, 0) / (sample.rows - sample.half_rows)
+
+
+def compute_sink_costs(plan: Plan, samples: Sequence[Sequence[PartSample]]) -> dict[str, SinkCost]:
+    """Compute the costs of a plan's sinks with workers, by process name. `samples` are in the order of the sinks."""
+    processes = list_sink_processes(plan)
+    if not processes:
+        return {}
+    parts, *writers = processes
+    bounds = parts.first_stage.target.arguments
+    return {
+        writer.name: compute_sink_cost(parts_of_sink, bounds["max_items"], bounds["max_bytes"])
+        for writer, parts_of_sink in zip(writers, samples, strict=True)
+    }
+
+
+def list_sink_processes(plan: Plan) -> list[ProcessPlan]:
+    """Return the processes of the sinks with workers: the order point that makes parts, then a writer for each sink."""
+    return [process for process in plan.processes if process.first_stage.sink_path]
+
+
+_MIN_PROBED_ITEMS = 4
+"""Fewer items predict nothing: the first is left out, and the others may vary."""
+
+_MIN_STAGE_ITEMS = 2
+"""A stage that has had one item when the probe's time was over has not been seen: its first call may load a model."""
+
+
+def find_missing_items(record: RunRecord) -> str:
+    """Say why a probe allows no statement at all; empty if it does."""
+    if record.items_in >= _MIN_PROBED_ITEMS:
+        return ""
+    if _was_cut_short(record):
+        return f"the probe's time was over after {record.items_in} items, too few for a forecast"
+    return "the source yields too few items for a forecast"
+
+
+def find_unseen_stages(plan: Plan, record: RunRecord) -> tuple[str, ...]:
+    """Return the names of the stages that the probe brought no items to; `sink` if none came out at the end.
+
+    Their cost is not known. If the source has ended, one item is all that a stage gets.
+    """
+    needed = _MIN_STAGE_ITEMS if _was_cut_short(record) else 1
+    stages = {stage.name: stage for stage in record.stages}
+    unseen = []
+    for process in plan.processes[1:]:
+        is_grouping = process.role is ProcessRole.ORDER_POINT or process.first_stage.sink_path
+        unseen += [stage.name for stage in process.stages if stages[stage.name].items < (1 if is_grouping else needed)]
+    return (*unseen, *(() if record.items_out else (SINK_NAME,)))
+
+
+def drop_stages(record: RunRecord, names: Collection[str]) -> RunRecord:
+    """Copy the record as if these stages took no time: it then bounds the rate from above."""
+    stages = (
+        msgspec.structs.replace(stage, items=0, busy_ns=0, repeated_ns=0, run_histogram=Histogram())
+        if stage.name in names
+        else stage
+        for stage in record.stages
+    )
+    return msgspec.structs.replace(record, stages=tuple(stages))
+
+
+def describe_unseen(record: RunRecord, names: tuple[str, ...], probed_s: float) -> str:
+    """Say which stages saw no item, and what ended the probe.
+
+    >>> describe_unseen(record, ("model",), 60.0)  # doctest: +SKIP
+    'model saw no item in 60 s and 12,000 source items'
+    """
+    subject = "nothing came out at the end" if names == (SINK_NAME,) else _describe_stages(record, names)
+    items = f"{record.items_in:,} source items"
+    time = f"{format_ns(probed_s * 1e9)} and {items}" if _was_cut_short(record) else f"all {items}"
+    return f"{subject} in {time}"
+
+
+def _describe_stages(record: RunRecord, names: tuple[str, ...]) -> str:
+    stages = [name for name in names if name != SINK_NAME]
+    seen = max(stage.items for stage in record.stages if stage.name in stages)
+    return f"{join_names(stages)} saw {'too few items' if seen else 'no item'}"
+
+
+def _was_cut_short(record: RunRecord) -> bool:
+    return record.status != "finished"
+
+
+@dataclass(frozen=True)
+class ItemFlow:
+    """Factors that turn counts of a probe into those of a long run: of each process, each hop, and the consumer."""
+
+    processes: tuple[float, ...]
+    hops: tuple[float, ...]
+    consumer: float
+
+    def scale(self, costs: PipelineCosts) -> PipelineCosts:
+        """Copy costs per source item of the probe as those of a long run."""
+        processes = tuple(
+            replace(
+                process,
+                run_ns=process.run_ns * factor,
+                call_ns=process.call_ns * factor,
+                loop_ns=process.loop_ns * factor,
+                cpu_ns=process.cpu_ns * factor,
+            )
+            for process, factor in zip(costs.processes, self.processes, strict=True)
+        )
+        hops = tuple(
+            HopCost(hop.send_ns * factor, hop.receive_ns * factor)
+            for hop, factor in zip(costs.hops, self.hops, strict=True)
+        )
+        return replace(
+            costs,
+            processes=processes,
+            hops=hops,
+            sink_ns=costs.sink_ns * self.consumer,
+            sink_waiting_ns=costs.sink_waiting_ns * self.consumer,
+        )
+
+
+def compute_item_flow(
+    plan: Plan, record: RunRecord, sinks: Mapping[str, SinkCost], items_before: Mapping[str, int]
+) -> ItemFlow:
+    """Compute the factors. `items_before`: what the source had sent when a stage got its first item, if it was late."""
+    source_items = max(record.items_in, 1)
+    stages = {stage.name: stage for stage in record.stages}
+    messages = {hop.source: hop.messages.total for hop in record.hops}
+    factors: list[float] = []
+    hop_factors: list[float] = []
+    ratio = parts_ratio = 1.0  # items that reach a process, to those of the source
+    for process in plan.processes:
+        stage = stages[process.name]
+        received = stage.items + stage.passed_by if factors else source_items
+        ratio_before = ratio
+        late = items_before.get(process.name, source_items)
+        if late < source_items and received > 1:
+            ratio = (received - 1) / (source_items - late)
+        if factors:
+            hop_factors.append(factors[-1] * _divide(ratio, ratio_before))
+        sink = sinks.get(process.name)
+        if sink is not None:  # its cost is that of the items in its parts
+            factors.append(_divide(parts_ratio * source_items, sink.items))
+            continue
+        factors.append(_divide(ratio * source_items, received))
+        if process.first_stage.sink_path:
+            parts_ratio = ratio
+        elif len(factors) > 1:
+            ratio *= _divide_output(process, received, messages[process.stages[-1].name])
+    consumer = factors[-1] if sinks else _divide(ratio * source_items, record.items_out)
+    return ItemFlow(tuple(factors), (*hop_factors, factors[-1]), consumer)
+
+
+def describe_late_stages(record: RunRecord, items_before: Mapping[str, int]) -> tuple[str, ...]:
+    """Say which stage got its first item late; those after it did so for the same reason."""
+    return tuple(
+        f"{name} got its first item after {items:,} of {record.items_in:,} source items: the forecast begins there"
+        for name, items in list(items_before.items())[:1]
+    )
+
+
+def _divide_output(process: ProcessPlan, received: int, sent: int) -> float:
+    """What a process makes of an item. The items of a group that it has begun do not count."""
+    if process.sends_chunks:  # one message for many items
+        return 1.0
+    group_items = process.first_stage.items_per_output
+    if process.role is ProcessRole.ORDER_POINT and group_items > 1 and sent == received // group_items:
+        return 1 / group_items
+    return _divide(sent, received)
+
+
+def _divide(value: float, count: float) -> float:
+    return value / count if count else 1.0
+
+
+_MAX_COST = 1e14
+"""ns of an item, a day; bytes, 100 TB. A probe never finds so much."""
+
+
+def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
+    """Copy the costs of `plan` with what it allows. That comes from the plan alone, also for costs from a file."""
+    processes = []
+    for index, (process, cost) in enumerate(zip(plan.processes, costs.processes, strict=True)):
+        previous = plan.processes[index - 1] if index else None
+        processes.append(
+            replace(
+                cost,
+                is_single_worker=process.role is not ProcessRole.STAGE
+                or any(stage.stateful for stage in process.stages),
+                unfusable_reason=find_unfusable_reason(process, previous, plan),
+                has_own_threads=process.first_stage.threads is not None,
+                max_workers=_find_max_workers(process, plan),
+                has_all_gpus=process.first_stage.device == "cuda",
+                config_path=process.first_stage.config_path,
+            )
+        )
+    return replace(costs, processes=tuple(processes))
+
+
+def fits_plan(costs: PipelineCosts, plan: Plan) -> bool:
+    """Whether costs from a file can be those of `plan`: of the same stages, none below zero, none absurd."""
+    stages = [(process.name, process.stages[-1].name) for process in plan.processes]
+    parts: list[ProcessCost | HopCost] = [*costs.processes, *costs.hops]
+    values = [value for part in parts for value in astuple(part)]
+    return (
+        [(process.name, process.last_stage) for process in costs.processes] == stages
+        and len(costs.hops) == len(costs.processes)
+        and all(0 <= value < _MAX_COST for value in (costs.sink_ns, *values) if isinstance(value, int | float))
+    )
+
+
+def _find_max_workers(process: ProcessPlan, plan: Plan) -> int | None:
+    """The most workers that a process may have; None without a limit.
+
+    One for each of its CPUs, one for its GPU; for a sink, as many as have memory for their parts.
+    """
+    first = process.first_stage
+    if first.device is not None and first.device.startswith("cuda:"):
+        return 1
+    limits = [None if first.cpus is None else len(first.cpus), plan.max_writers if first.sink_path else None]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
+    """Say why a process cannot be fused into the one before it; empty if it can.
+
+    These are the config's rules for `fuse`, and reasons to keep apart what would not run or yield the same.
+    """
+    first = process.first_stage
+    previous_threads = previous.first_stage.threads if previous else None
+    mode = next((hop.mode for hop in plan.hops if hop.target == process.name), "auto")
+    reasons = (
+        (previous is None, "it is the source"),
+        (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
+        (bool(first.sink_path), "it writes the shards"),
+        (process.sends_chunks, "its items travel in chunks, which costs less than a call for each"),
+        (first.batch is not None, "it takes lists (`batch`)"),
+        (first.mutable, "it writes to its input (`mutable`)"),
+        *_list_process_keys(first, "it"),
+        *(_list_process_keys(previous.first_stage, previous.first_stage.name) if previous else ()),
+        (first.stateful, "it keeps state (`stateful`)"),
+        ((first.threads or 1) != (previous_threads or 1), "it sets `threads`"),
+        (mode != "auto", "the mode of the hop before it is forced"),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]:
+    """List the keys that all stages of a process would get from one of them: whether it sets each, and the reason."""
+    return [
+        (bool(stage.env), f"{subject} sets `env`"),
+        (stage.cpus is not None, f"{subject} sets `cpus`"),
+        (stage.device is not None, f"{subject} sets `device`"),
+    ]
+
 
 _MIN_TRIMMED_COUNT = 3
 """From this many durations on, the mean leaves out the largest: the first item pays for late loading and new pages."""
@@ -275,3 +607,49 @@ def _extrapolate_to_all_items_ns(final_ns: int, sampled_ns: Sequence[int], items
     index = min(len(sampled_ns) - 1, items_sent - 2, max(items_sent // _SKIPPED_ITEMS_DIVISOR - 1, 1))
     share = (items_sent - index - 1) / items_sent
     return max(final_ns - sampled_ns[index], 0) / share if share > 0 else 0.0
+
+
+def compute_run_costs(plan: Plan, record: RunRecord) -> PipelineCosts:
+    """Compute the costs from the record of a run of `plan`.
+
+    >>> compute_run_costs(plan, record).processes[1].run_ns  # doctest: +SKIP
+    3_990_000.0
+    """
+    items = max(record.items_in, 1)
+    *loads, consumer = compute_process_loads(record)
+    sides = [_compute_sides(load, items) for load in loads]
+    receive_ns = [side.receive_ns for side in sides[1:]]
+    receive_ns.append(sum(side.spent_ns for side in consumer.hop_sides) / items)
+    costs = PipelineCosts(
+        tuple(_compute_process(load, side, items) for load, side in zip(loads, sides, strict=True)),
+        tuple(HopCost(side.send_ns, ns) for side, ns in zip(sides, receive_ns, strict=True)),
+        consumer.run_ns / items if consumer.is_evidence else 0.0,
+    )
+    return add_layout_rules(costs, plan)
+
+
+def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
+    """The work of a process on the hop that it sends over, and on the one that it receives from."""
+    names = {stage.name for stage in load.member_stages}
+    scale = load.scheduled_share / items
+    send_ns = sum(side.spent_ns for side in load.hop_sides if side.hop.source in names)
+    receive_ns = sum(side.spent_ns for side in load.hop_sides if side.hop.target in names)
+    return HopCost(send_ns * scale, receive_ns * scale)
+
+
+def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCost:
+    scheduled = load.scheduled_share if load.is_evidence else 0.0  # what it did with its only part is no steady cost
+    slow_ns = min(load.slow_calls_ns, load.run_ns)  # once in a worker: more workers would not share them
+    work_ns = (load.work_ns - slow_ns) * scheduled / items
+    run_ns = min((load.run_ns - slow_ns) * scheduled / items, work_ns)
+    first = load.member_stages[0]
+    return ProcessCost(
+        name=load.name,
+        last_stage=load.member_stages[-1].name,
+        run_ns=run_ns,
+        call_ns=0.0,
+        loop_ns=max(work_ns - run_ns - sides.total_ns, 0.0),
+        cpu_ns=load.started_cpu_ns / items if load.is_evidence else 0.0,
+        memory_bytes=first.pss_bytes or first.rss_bytes,
+        scheduled_fraction=scheduled,
+    )

@@ -19,10 +19,9 @@ from typing import Final
 
 from stagepipe.core import join_names
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, find_best_layout, fuse_neighbours, list_overrides
-from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
-from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
-from stagepipe.forecast.run_costs import compute_run_costs
-from stagepipe.forecast.throughput import (
+from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost, ResourceBudget, compute_expected_cpus
+from stagepipe.forecast.costs import compute_run_costs
+from stagepipe.forecast.layout import (
     FusedGroup,
     ProcessLayout,
     compute_work_ns,

@@ -30,14 +30,13 @@ from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.runtime.worker.order_point import OrderPointRole
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.testing.start_hook import worker_start_hook
-from stagepipe.transport.hop import sender
-from stagepipe.transport.hop.outbox import Outbox
-from stagepipe.transport.hop.packer import Packer
-from stagepipe.transport.hop.receiver import Receiver
-from stagepipe.transport.hop.reorder import ReorderBuffer
-from stagepipe.transport.hop.sender import Sender
-from stagepipe.transport.memory.lease import SharedMemoryPool
-from stagepipe.transport.memory.release_pipes import ReleasePipes
+from stagepipe.transport import sender
+from stagepipe.transport.memory import ReleasePipes, SharedMemoryPool
+from stagepipe.transport.packing import Packer
+from stagepipe.transport.receiver import Receiver
+from stagepipe.transport.reorder import ReorderBuffer
+from stagepipe.transport.sender import Sender
+from stagepipe.transport.small_items import Outbox
 
 
 class CrashPoint(NamedTuple):

@@ -1,24 +1,20 @@
 """Transfers items between processes, through pipes and shared memory. Knows nothing of stages.
 
-wire    the packet format, and the pipe of a hop
-rule    what goes in the packet, and what through shared memory
-transports   the socket for other ways to move buffers
-memory  the shared memory of a process, and the leases that keep its blocks in use
-codec   an item as a pickle and buffers, and back
-hop     the sending and the receiving end of a hop, and the order of items
+rule          what goes in the packet, and what through shared memory
+transports    the socket for other ways to move buffers
+packet        the packet format, and fragments of an item that exceeds a packet
+pipe          the packet pipe of a hop, wake events, and waits for them
+memory        the shared memory of a process, and the leases that keep its blocks in use
+codec/        an item as a pickle and buffers, and back
+packing       puts the parts of an item where the rule places them
+small_items   small items that share a packet
+sender        the sending end of a hop
+receiver      the receiving end of a hop
+reorder       the order of items, restored at an order point
+traced_ends   both ends in a run that is traced
 """
 
 from stagepipe.transport.codec import EncodedBuffer, Encoder, decode, reduce_storage
-from stagepipe.transport.hop import (
-    ReceivedPacket,
-    Receiver,
-    ReorderBuffer,
-    SendCounts,
-    Sender,
-    UnreadableItemError,
-    make_receiver,
-    make_sender,
-)
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
     Arena,
@@ -31,6 +27,11 @@ from stagepipe.transport.memory import (
     punch_hole,
     size_class_bytes,
 )
+from stagepipe.transport.packet import PacketKind
+from stagepipe.transport.packing import SendCounts
+from stagepipe.transport.pipe import PipeEnds, PipeWaiter, WakeEvent, make_byte_pipe, make_packet_pipe
+from stagepipe.transport.receiver import ReceivedPacket, Receiver, UnreadableItemError
+from stagepipe.transport.reorder import ReorderBuffer
 from stagepipe.transport.rule import (
     ALWAYS_PIPE_THRESHOLD_BYTES,
     MAX_INLINE_BYTES,
@@ -40,6 +41,8 @@ from stagepipe.transport.rule import (
     TransportRule,
     Way,
 )
+from stagepipe.transport.sender import Sender
+from stagepipe.transport.traced_ends import make_receiver, make_sender
 from stagepipe.transport.transports import (
     Transport,
     find_transport_target,
@@ -47,14 +50,6 @@ from stagepipe.transport.transports import (
     load_transport,
     open_transports,
     register_transport,
-)
-from stagepipe.transport.wire import (
-    PacketKind,
-    PipeEnds,
-    PipeWaiter,
-    WakeEvent,
-    make_byte_pipe,
-    make_packet_pipe,
 )
 
 __all__ = [
@@ -80,23 +75,23 @@ __all__ = [
     "SharedMemoryPool",
     "Transport",
     "TransportRule",
-    "find_transport_target",
-    "list_transports",
-    "load_transport",
-    "open_transports",
-    "register_transport",
     "UnreadableItemError",
     "WakeEvent",
     "Way",
     "decode",
     "era_span_bytes",
     "extend_arena_fd",
+    "find_transport_target",
+    "list_transports",
+    "load_transport",
     "make_arena_fd",
     "make_byte_pipe",
     "make_packet_pipe",
     "make_receiver",
     "make_sender",
+    "open_transports",
     "punch_hole",
     "reduce_storage",
+    "register_transport",
     "size_class_bytes",
 ]

@@ -11,12 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from stagepipe.transport.wire import (
-    DESCRIPTOR_BYTES,
-    INLINE_ALIGN_BYTES,
-    PACKET_BYTES,
-    overhead_bytes,
-)
+from stagepipe.transport.packet import DESCRIPTOR_BYTES, INLINE_ALIGN_BYTES, PACKET_BYTES, overhead_bytes
 
 PIPE: Final = "pipe"
 """The config's name of the mode that sends everything through the pipe."""

@@ -43,10 +43,12 @@ class Transport(ABC):
     @classmethod
     def remove(cls, shared: str) -> None:
         """Remove everything, in the caller's process after the workers have ended."""
+        del shared
 
     @classmethod
     def reclaim(cls, shared: str) -> None:
         """Remove what belongs to processes that have died. Called when no packet of before their death is left."""
+        del shared
 
     @classmethod
     @abstractmethod

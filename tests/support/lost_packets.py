@@ -1,7 +1,7 @@
 """A start hook of workers that loses a packet between two processes, as a fault of the transport would."""
 
 from stagepipe.runtime.protocol.worker_spec import WorkerSpec
-from stagepipe.transport.hop.sender import Sender
+from stagepipe.transport.sender import Sender
 
 HOOK = f"{__name__}:lose_packet"
 """For `worker_start_hook(HOOK, "source/0:5")`: the worker `source/0` never writes its fifth packet."""

@@ -11,10 +11,10 @@ from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.runtime.worker.packet_limit import PacketLimit
 from stagepipe.testing.crash_points import arm_crash_points
 from stagepipe.testing.start_hook import worker_start_hook
-from stagepipe.transport.hop import outbox
+from stagepipe.transport import small_items
 
 
-class HoldingOutbox(outbox.Outbox):
+class HoldingOutbox(small_items.Outbox):
     """Holds every entry back, however long the one before has taken: set as the `__class__` of an outbox."""
 
     hold_until_ns = property(lambda _: 1 << 62, lambda _, until_ns: None)
@@ -34,8 +34,8 @@ def always_packed(max_entries: int | None = None, crashes: str = "") -> Abstract
 
 def pack(spec: WorkerSpec) -> None:
     number, _, crashes = spec.start_hook_argument.partition(" ")
-    outbox.Outbox.hold_until_ns = HoldingOutbox.hold_until_ns
-    outbox._MAX_HELD_NS = 10**12
+    small_items.Outbox.hold_until_ns = HoldingOutbox.hold_until_ns
+    small_items._MAX_HELD_NS = 10**12
     if int(number):
         PacketLimit.compute_max_entries = lambda _: int(number)
     arm_crash_points(replace(spec, start_hook_argument=crashes))

@@ -37,7 +37,7 @@ def plant(folder: Path, burn_ns: int) -> Iterator[Path]:
     try:
         spins = round(burn_ns / 2 / _measure_spin_ns())
         for name, method in _METHODS.items() if burn_ns else ():
-            path = tree / "stagepipe/transport/hop" / name
+            path = tree / "stagepipe/transport" / name
             path.write_text(path.read_text() + _BURN.format(spins=spins, method=method))
         yield tree
     finally:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stagepipe.core import Cursor, ImposedSkip
 
 _MAX_LINEAGE_BYTES: Final = 3000
-"""What a packet has room for beside the item itself: see `transport/wire/packet.py`."""
+"""What a packet has room for beside the item itself: see `transport/packet.py`."""
 _MIN_COMPRESS_BYTES: Final = 200
 """Below this size, compression saves too little to be worth its time."""
 _ZLIB_FIRST_BYTE: Final = b"\x78"

@@ -1,11 +1,8 @@
-"""Turns an item into a pickle and the buffers that it leaves out, and back. Knows nothing of packets.
+"""An item as a pickle and its buffers, and back.
 
-codec     the encoder of a sending process, and `decode`
-reducers  the pickler's table: which function takes the buffers of a type out
-arrays    NumPy arrays
-tensors   torch tensors
-images    PIL images
-stacking  many small arrays of one kind as a single array
+codec    the encoder and the decoder
+arrays   NumPy arrays and PIL images without their bytes
+tensors  torch tensors without their bytes
 """
 
 from stagepipe.transport.codec.codec import EncodedBuffer, Encoder, decode

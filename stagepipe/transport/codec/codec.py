@@ -1,24 +1,85 @@
 """Encodes an item as a pickle and its buffers, and decodes it. A sending process has one encoder.
 
-Pickles travel only between stagepipe's own processes, over inherited descriptors that no other process can write to.
+The pickler's dispatch table says which function takes the bytes of a type out; it recognizes torch and PIL unimported.
+Pickles travel only between stagepipe's processes, over inherited descriptors that no other process can write to.
 """
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.core import TransportError
-from stagepipe.transport.codec.arrays import decode_context
-from stagepipe.transport.codec.reducers import ReducerTable
-from stagepipe.transport.codec.stacking import stack_arrays
+from stagepipe.core import TransportError, get_used_torch
+from stagepipe.transport.codec.arrays import (
+    BufferRegistrar,
+    StackedArrays,
+    decode_context,
+    pickles_as_image,
+    rebuild_array,
+    rebuild_fortran,
+    rebuild_image,
+    rebuild_small,
+    rebuild_stacked_arrays,
+    reduce_array,
+    reduce_image,
+    reduce_stacked_arrays,
+    stack_arrays,
+)
+from stagepipe.transport.codec.tensors import rebuild_subclass, rebuild_tensor, rebuild_with_grad, reduce_tensor
 from stagepipe.transport.memory import Lease, SharedMemoryPool
+
+Reducer = Callable[[Any], Any]
+
+
+class ReducerTable(dict[type, Reducer]):
+    """A pickler's dispatch table that adds a torch or PIL type at its first lookup."""
+
+    def __init__(self, register_buffer: BufferRegistrar, min_out_of_band_bytes: int = 0) -> None:
+        """`register_buffer` takes the buffers; arrays below `min_out_of_band_bytes` stay in the pickle."""
+        super().__init__()
+        self._register_buffer = register_buffer
+        self[StackedArrays] = reduce_stacked_arrays
+        self[np.ndarray] = lambda array: reduce_array(array, register_buffer, min_out_of_band_bytes)
+
+    def __missing__(self, cls: type) -> Reducer:
+        """The reducer of a type not in the table; KeyError makes pickle use the type's own."""
+        register_buffer = self._register_buffer
+        registered: Reducer | None = copyreg.dispatch_table.get(cls)
+        if registered is not None:  # an explicit registration comes first, as it does in pickle
+            return registered
+        torch = get_used_torch()
+        pil_image = sys.modules.get("PIL.Image")
+        if torch is not None and issubclass(cls, torch.Tensor):
+            self[cls] = lambda tensor: reduce_tensor(tensor, register_buffer)
+        elif pil_image is not None and issubclass(cls, pil_image.Image) and pickles_as_image(cls):
+            self[cls] = lambda image: reduce_image(image, register_buffer)
+        else:
+            raise KeyError(cls)
+        return self[cls]
+
+
+# An extension code takes two bytes in the pickle, instead of a module and a name to look up. The codes 240 to 255 are
+# free for private use: https://peps.python.org/pep-0307/ ("The copyreg extension registry").
+_REBUILDERS = (
+    rebuild_array,
+    rebuild_fortran,
+    rebuild_tensor,
+    rebuild_subclass,
+    rebuild_image,
+    rebuild_with_grad,
+    rebuild_small,
+    rebuild_stacked_arrays,
+)
+for _index, _rebuilder in enumerate(_REBUILDERS):
+    copyreg.add_extension(_rebuilder.__module__, _rebuilder.__name__, 0xF3 + _index)
 
 LeaseBox = list[Lease]
 """A list with one lease: popping it hands over the only reference."""

@@ -1,7 +1,7 @@
 """A transport that is no part of stagepipe: one file for each buffer, in a folder on a RAM disk.
 
 A file's name says who holds it: `PID-TICKET`. A ticket is the number of the process that placed the buffer, and a
-count. Whoever takes a buffer over renames its file, so that what a dead process held can be found.
+count. The process that takes a buffer over renames its file, so that what a dead process held can be found.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The transport of files keeps the contract of all transports."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,12 @@ def loop(folder):
 
 
 @pytest.fixture
-def any_transfer(loop):
-    return loop
+def any_transfer(folder):
+    loop = LoopbackHop(RULE, transports=open_transports([(TARGET, folder)]))
+    with loop.stack:
+        yield loop
+        gc.collect()  # an item may be recursive
+        loop.settle()
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from stagepipe.transport import (
     make_byte_pipe,
     make_packet_pipe,
 )
-from stagepipe.transport.wire.pipe import make_socket_pair
+from stagepipe.transport.pipe import make_socket_pair
 
 LIMIT_BYTES = 256 << 20
 LARGE = 100_000

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.costs import CostCurve, CostCurves
-from stagepipe.costs.curves import find_crossover_bytes
+from stagepipe.costs import CostCurve, CostCurves, find_crossover_bytes
 
 
 @st.composite

@@ -7,7 +7,7 @@ import pytest
 from stagepipe.forecast import describe_bottleneck, make_layout
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, advise, estimate_fusions
 from stagepipe.forecast.cost_values import HopCost
-from stagepipe.forecast.throughput import MACHINE_LIMIT, FusedGroup, predict_throughput
+from stagepipe.forecast.layout import MACHINE_LIMIT, FusedGroup, predict_throughput
 from stagepipe.report import CONSUMER
 from tests.unit.forecast.chains import MB, US, batch, budget, chain, ones, process
 

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.forecast import compute_costs, find_missing_items
-from stagepipe.forecast.coverage import describe_unseen, find_unseen_stages
-from stagepipe.forecast.layout_rules import find_unfusable_reason
+from stagepipe.forecast.costs import describe_unseen, find_unfusable_reason, find_unseen_stages
 from stagepipe.machine import Machine
 from stagepipe.plan import ItemSample, ProbeResult, make_plan
 from stagepipe.report import (

@@ -3,7 +3,7 @@
 import pytest
 
 from stagepipe.forecast import compute_costs
-from stagepipe.forecast.hop_modes import advise_modes, describe_forced_modes
+from stagepipe.forecast.advice import advise_modes, describe_forced_modes
 from stagepipe.forecast.model import HopForecast, MessageCost
 from stagepipe.plan import ItemSample, PieceSample, ProbeResult
 from tests.support.pipelines import stage

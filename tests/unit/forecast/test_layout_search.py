@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stagepipe.forecast import ProcessChoice, choose_layout
-from stagepipe.forecast.throughput import (
+from stagepipe.forecast.layout import (
     FusedGroup,
     compute_memory_bytes,
     count_max_workers,

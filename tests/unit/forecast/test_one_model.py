@@ -11,8 +11,8 @@ from stagepipe import ConfigError
 from stagepipe.config import load
 from stagepipe.forecast import estimate_changes
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, advise
-from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
-from stagepipe.forecast.run_costs import compute_run_costs
+from stagepipe.forecast.cost_values import ResourceBudget, compute_expected_cpus
+from stagepipe.forecast.costs import compute_run_costs
 from stagepipe.plan import Plan
 from stagepipe.report import ConsumerReport, HostReport, RunRecord, build_report
 from stagepipe.timing import Histogram

@@ -6,8 +6,7 @@ import pytest
 
 from stagepipe.forecast import compute_costs
 from stagepipe.forecast.cost_values import HopCost
-from stagepipe.forecast.packets import share_packets
-from stagepipe.forecast.payload import estimate_payload
+from stagepipe.forecast.payload import estimate_payload, share_packets
 from stagepipe.plan import ItemSample, PieceSample, ProbeResult
 from tests.support.pipelines import stage
 from tests.unit.forecast.chains import US, chain, process

@@ -68,7 +68,7 @@ def test_a_piece_inside_the_pickle_has_the_mode_pickle():
     )
     assert payload.decision.pickle_mode == "shared_memory", "it does not fit a packet"
     small = estimate_payload(hop(), probed((label, box), pickle_bytes=120), CURVES)
-    assert small.pickle_mode == "pipe"
+    assert small.decision.pickle_mode == "pipe"
 
 
 def test_pieces_of_the_same_name_are_numbered():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagepipe.forecast.sink_costs import PartSample, compute_sink_cost
+from stagepipe.forecast.costs import PartSample, compute_sink_cost
 
 US = 1000
 

@@ -60,19 +60,19 @@ def test_each_stage_that_is_not_fused_gets_a_process():
 def test_the_transport_of_a_stage_overrides_that_of_the_pipeline(mode, stage_mode, expected):
     plan = make(stage("same", transport=stage_mode), transport={"mode": mode})
     assert plan.hops[0].mode == expected
-    assert plan.hops[0].reason
+    assert plan.hops[0].rule.reason
 
 
 def test_a_forced_pipe_carries_any_size_only_between_single_workers():
     plan = make(stage("same"), stage("double", workers=2), stage("plus"), transport={"mode": "pipe"})
     assert [hop.rule.large_in_pipe for hop in plan.hops] == [True, False, False, True]
-    assert "what fits a packet" in plan.hops[1].reason
+    assert "what fits a packet" in plan.hops[1].rule.reason
 
 
 def test_the_threshold_of_the_config_is_used():
     plan = make(stage("same"), transport={"threshold": "3KiB"})
     assert {hop.rule.threshold_bytes for hop in plan.hops} == {3072}
-    assert "from the config" in plan.hops[0].reason
+    assert "from the config" in plan.hops[0].rule.reason
 
 
 @pytest.mark.parametrize("window", [1, 5, 100])

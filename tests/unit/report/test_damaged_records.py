@@ -12,7 +12,7 @@ from stagepipe.core import TransportError
 from stagepipe.timing import Board, BoardLayout, make_board_fd
 from tests.support.damage import IN_PLACE, damaged
 from tests.support.transport.hops import LARGE
-from tests.unit.transport.wire.test_damaged_packets import hop  # noqa: F401 - a fixture
+from tests.unit.transport.test_damaged_packets import hop  # noqa: F401 - a fixture
 
 
 def test_a_damaged_release_record_frees_nothing(hop):  # noqa: F811

@@ -40,18 +40,19 @@ def test_the_rule_is_asked_once_for_each_structure(monkeypatch):
 
 
 def test_a_new_word_changes_the_rule_of_a_running_hop():
-    word = [TransportRule(threshold_bytes=2048).word]
-    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
+    word = [TransportRule(threshold_bytes=512).word]
+    loop = LoopbackHop(TransportRule(threshold_bytes=512))
     with loop.stack:
         loop.hop.sender._packer._rule_word = word
-        item = [np.zeros(1000, np.uint8) for _ in range(3)]
+        item = [np.zeros(600, np.uint8) for _ in range(3)]
         loop.hop.transfer(item)
-        loop.hop.transfer(np.zeros(3000, np.uint8))
+        loop.hop.transfer(np.zeros(600, np.uint8))
         assert loop.hop.sender.counts.shared_memory_messages == 2
         word[0] = TransportRule(threshold_bytes=1 << 20).word
         loop.hop.transfer(item)
-        loop.hop.transfer(np.zeros(3000, np.uint8))
+        loop.hop.transfer(np.zeros(600, np.uint8))
         assert loop.hop.sender.counts.shared_memory_messages == 2
+        assert loop.hop.sender.counts.pipe_messages == 2
 
 
 @pytest.mark.parametrize("threshold", [1, 4096, ALWAYS_PIPE_THRESHOLD_BYTES])

@@ -15,7 +15,7 @@ from PIL import Image, ImageFile
 
 from stagepipe.transport import Encoder, TransportRule
 from stagepipe.transport.codec.arrays import _dtype_code, _dtype_code_cache
-from stagepipe.transport.codec.reducers import ReducerTable
+from stagepipe.transport.codec.codec import ReducerTable
 from tests.support.transport.hops import LoopbackHop, is_in_arena
 
 

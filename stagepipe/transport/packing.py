@@ -1,0 +1,411 @@
+"""Packs an encoded item into a packet, as the hop's rule places its parts. Every `Sender` has one `Packer`.
+
+Invariants:
+- The rule decides, this module executes: no size is compared with a threshold here. The rule is asked once for each
+  structure (the sizes of an item's parts and of its header), because a call for each item would cost a tenth of a hop.
+- The rule's word is read once for each item, before anything is placed. If it were read again in the middle, the parts
+  of an item could follow two rules.
+- A reference that goes with the packet is in `carried.block_ids` from the moment it is taken until the packet is
+  written. An error in between releases exactly those: a missing one would leak a block, a second one would free a block
+  that the receiver reads.
+- Leases are taken before the packet's bytes are chosen, because one that cannot be handed on is copied instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stagepipe.core import TransportError, format_setting
+from stagepipe.timing import TransferKind
+from stagepipe.transport.codec import EncodedBuffer, Encoder
+from stagepipe.transport.memory import BlockId, Lease, SharedMemoryPool
+from stagepipe.transport.packet import (
+    INLINE_ALIGN_BYTES,
+    INLINE_ARENA,
+    MAX_ENTRY_BYTES,
+    PACKET_BYTES,
+    PICKLE_BUFFER,
+    SHARED_BLOCK,
+    BufferDescriptor,
+    PacketFlag,
+    PacketHeader,
+    PacketKind,
+    overhead_bytes,
+    pack,
+    pack_descriptors,
+    pack_entry,
+)
+from stagepipe.transport.rule import SHARED_MEMORY, Placement, TransportRule, Way
+from stagepipe.transport.transports import TICKET_BASE, Transport
+
+_BLOCK_ALIGN_BYTES = 64
+"""Buffers in a block begin at multiples of a cache line."""
+
+PICKLE_INDEX = -1
+
+PlaceInMemory = tuple[int, int, int]
+"""Arena, block, and where a buffer starts in it."""
+
+ForwardedLeases = dict[int, tuple[int, int, bool]]
+"""By lease index: arena, block, and whether another process may hold a lease on the block too."""
+
+
+class CarriedBlocks:
+    """The blocks of one packet after the other."""
+
+    def __init__(self, encoder: Encoder, memory: SharedMemoryPool) -> None:
+        """`encoder` holds the encoded item of the packet."""
+        self._encoder = encoder
+        self._memory = memory
+        self.block_ids: list[BlockId] = []
+        self.copy_kind = TransferKind.COPIED
+        """How bytes are copied to the block allocated last."""
+
+    def release(self) -> None:
+        """Release the blocks of a packet that was not sent."""
+        for arena, block in self.block_ids:
+            self._memory.release_block(arena, block)
+        self.block_ids = []
+
+    # ------------------------------------------------------------------ blocks of leases
+
+    def forward(self, lease_box: list[Lease]) -> tuple[int, int, bool] | None:
+        """Carry the reference of a lease: (arena, block, is shared). None if its bytes must be copied."""
+        block_id = lease_box[0].block_id
+        is_shared = None if block_id is None else self._memory.forward_lease(lease_box, block_id)
+        if block_id is None or is_shared is None:
+            return None
+        self.block_ids.append(block_id)
+        return (*block_id, is_shared)
+
+    def forward_leases(self, ways: Sequence[Way]) -> ForwardedLeases:
+        """Take the references that go with the packet, by lease index: of the buffers whose way is SHARED."""
+        lease_boxes = self._encoder.lease_boxes
+        carried_ids = set(self.block_ids)
+        forwarded: ForwardedLeases = {}
+        for buffer, way in zip(self._encoder.buffers, ways, strict=True):
+            index = buffer.lease_index
+            if index < 0 or index in forwarded or way is not Way.SHARED or not lease_boxes[index]:
+                continue
+            lease_box = lease_boxes[index]
+            block_id = lease_box[0].block_id
+            if block_id is not None and block_id in carried_ids:
+                # This process received the block twice: the receiver releases one reference, this process the other.
+                forwarded[index] = (*block_id, True)
+                continue
+            reference = self.forward(lease_box)
+            if reference is not None:
+                forwarded[index] = reference
+                carried_ids.add(reference[:2])
+        return forwarded
+
+    # ------------------------------------------------------------------ new blocks
+
+    def place(self, indexes: Sequence[int], *, has_pickle: bool) -> tuple[dict[int, PlaceInMemory], int]:
+        """Copy buffers to a new block, the pickle last if it goes there. Returns their places by index, and the bytes.
+
+        The pickle's index is PICKLE_INDEX.
+        """
+        encoder = self._encoder
+        buffers = encoder.buffers
+        offsets = {}
+        end = 0
+        for index in indexes:
+            offsets[index] = end
+            end += -(-buffers[index].nbytes // _BLOCK_ALIGN_BYTES) * _BLOCK_ALIGN_BYTES
+        pickle_offset = end
+        if has_pickle:
+            end += len(encoder.pickle_data)
+        arena, block, target = self.allocate(end)
+        for index, offset in offsets.items():
+            encoder.copy_into(buffers[index], target[offset : offset + buffers[index].nbytes])
+        if has_pickle:
+            target[pickle_offset:] = np.frombuffer(encoder.pickle_data, np.uint8)
+        places = {index: (arena, block, offset) for index, offset in offsets.items()}
+        if has_pickle:
+            places[PICKLE_INDEX] = (arena, block, pickle_offset)
+        return places, end
+
+    def write_descriptor_table(self, descriptors: list[BufferDescriptor]) -> BufferDescriptor:
+        """Write the descriptors to a block of their own. Returns the descriptor of that table."""
+        table = pack_descriptors(descriptors)
+        arena, block, target = self.allocate(len(table))
+        target[:] = np.frombuffer(table, np.uint8)
+        return arena, 0, 0, block, 0, len(table)
+
+    def allocate(
+        self, nbytes: int, *, for_several_items: bool = False
+    ) -> tuple[int, int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+        """Allocate a block that goes with the packet: (arena, block, its bytes as a uint8 array)."""
+        own_arena = self._memory.arena
+        if own_arena is None:
+            raise TransportError(f"this process has no shared memory of its own for {nbytes} bytes")
+        block = self._memory.allocate(nbytes, for_several_items=for_several_items)
+        self.copy_kind = TransferKind.COLD_COPY if own_arena.allocator.is_last_block_cold else TransferKind.COPIED
+        self.block_ids.append((own_arena.number, block))
+        start = block - own_arena.era_start
+        return own_arena.number, block, own_arena.data[start : start + nbytes]
+
+
+class CarriedBuffers(CarriedBlocks):
+    """The buffers of one packet after the other that a `Transport` carries, and the blocks that it forwards."""
+
+    def __init__(self, encoder: Encoder, memory: SharedMemoryPool, arena: int, transport: Transport) -> None:
+        """`arena`: the number of the transport in descriptors."""
+        super().__init__(encoder, memory)
+        self._arena = arena
+        self._transport = transport
+
+    def place(self, indexes: Sequence[int], *, has_pickle: bool) -> tuple[dict[int, PlaceInMemory], int]:
+        """Place each buffer by itself, and the pickle if it does not go in the packet."""
+        encoder = self._encoder
+        parts = [(index, encoder.raw_bytes(encoder.buffers[index])) for index in indexes]
+        if has_pickle:
+            parts.append((PICKLE_INDEX, np.frombuffer(encoder.pickle_data, np.uint8)))
+        places = {}
+        for index, data in parts:
+            block = TICKET_BASE + self._transport.place(data)
+            self.block_ids.append((self._arena, block))
+            places[index] = (self._arena, block, 0)
+        return places, sum([data.size for _, data in parts])
+
+
+_ITEM = int(PacketKind.ITEM)
+_MAX_STRUCTURES = 64
+"""Placements that are kept: items of one hop mostly have one structure, or sizes of which none comes again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SendCounts:
+    """What a sender has sent: messages by transfer, and bytes by how they went."""
+
+    pipe_messages: int = 0
+    shared_memory_messages: int = 0
+    mixed_messages: int = 0
+    inline_bytes: int = 0
+    copied_bytes: int = 0
+    zero_copy_bytes: int = 0
+
+
+class Packer:
+    """Packs encoded items. `carried` are the blocks whose references go with the last packet."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        memory: SharedMemoryPool,
+        rule: TransportRule,
+        rule_word: Sequence[int],
+        counts: SendCounts,
+    ) -> None:
+        """`encoder` holds the encoded item; `pack` adds to `counts`. `rule_word`: the rule's word, which may change."""
+        self._encoder = encoder
+        self._counts = counts
+        self._pickles_to_block = rule.mode == SHARED_MEMORY
+        self._rule_word = rule_word
+        self._rule = rule
+        self._known_word = rule.word
+        self._placements: dict[tuple[int, ...], Placement] = {}
+        self._single = self._other_single = rule.place((1,), 0)
+        """The placements of a small and of a large single buffer, the last one used first."""
+        carrier = memory.find_transport(rule.mode)
+        self._has_fast_path = carrier is None and not self._pickles_to_block
+        self.carried = CarriedBlocks(encoder, memory) if carrier is None else CarriedBuffers(encoder, memory, *carrier)
+        self.transfer_kind = TransferKind.PIPE
+        """How the last packet is transferred."""
+        self.bytes_in_blocks = 0
+        """The bytes in blocks that the last packet describes."""
+
+    def pack_entry(self, header: PacketHeader, sender_ns: int) -> bytes | None:
+        """The encoded item as an entry, which may share its packet; None if it needs a packet of its own."""
+        encoder = self._encoder
+        pickle_data = encoder.pickle_data
+        pickle_bytes = len(pickle_data)
+        if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._pickles_to_block:
+            return None
+        entry = pack_entry(_ITEM, header, sender_ns, pickle_data=pickle_data)
+        if len(entry) > MAX_ENTRY_BYTES:
+            return None
+        counts = self._counts
+        counts.pipe_messages += 1
+        counts.inline_bytes += pickle_bytes
+        return entry
+
+    def pack(self, header: PacketHeader) -> bytearray | None:
+        """The packet of the encoded item; None if the item must go through the pipe and is too large for a packet.
+
+        For an item that `pack_entry` does not take.
+        """
+        encoder = self._encoder
+        buffers = encoder.buffers
+        self.carried.block_ids = []
+        self.transfer_kind = TransferKind.PIPE
+        self.bytes_in_blocks = 0
+        word = self._rule_word[0]
+        if word != self._known_word:
+            self._adopt_rule(word)
+        if len(buffers) == 1 and self._has_fast_path:
+            single = self._pack_single_buffer(buffers[0], header)
+            if single is not None:
+                return single
+        sizes = [buffer.nbytes for buffer in buffers]
+        structure = (PACKET_BYTES - overhead_bytes(header, len(buffers)), len(encoder.pickle_data), *sizes)
+        placement = self._placements.get(structure) or self._place(structure)
+        if placement.in_pieces:
+            return None
+        forwarded = self.carried.forward_leases(placement.ways) if encoder.lease_boxes else {}
+        return self._assemble_packet(forwarded, placement, header)
+
+    def _adopt_rule(self, word: int) -> None:
+        """Follow the rule that the supervisor has written."""
+        self._known_word = word
+        self._rule = self._rule.with_word(word)
+        self._placements.clear()
+        self._single = self._other_single = self._rule.place((1,), 0)
+
+    def _place_single(self, nbytes: int) -> Placement:
+        """The placement of a single buffer, which the last one does not cover."""
+        self._single, self._other_single = self._other_single, self._single
+        if not self._single.low_bytes <= nbytes < self._single.high_bytes:
+            self._single = self._rule.place((nbytes,), 0)
+        return self._single
+
+    def _pack_single_buffer(self, buffer: EncodedBuffer, header: PacketHeader) -> bytearray | None:
+        """The packet of an item with a single array, the case that must be fast; None if it needs the general case."""
+        encoder = self._encoder
+        counts = self._counts
+        pickle_data = encoder.pickle_data
+        nbytes = buffer.nbytes
+        flags = PICKLE_BUFFER if buffer.is_pickle_buffer else 0
+        available_bytes = PACKET_BYTES - overhead_bytes(header, 1) - len(pickle_data) - INLINE_ALIGN_BYTES
+        if available_bytes < 0:
+            return None
+        placement = self._single
+        if not placement.low_bytes <= nbytes < placement.high_bytes:
+            placement = self._place_single(nbytes)
+        if placement.low_bytes == 0:  # inline, as all small ones; an enum's member would take twice the time
+            if nbytes > available_bytes:
+                return None  # fragments, or a block after all
+            inline_buffers = [encoder.raw_bytes(buffer).tobytes()]
+            packet = pack(
+                PacketKind.ITEM,
+                header,
+                descriptors=[(INLINE_ARENA, flags, 0, 0, 0, nbytes)],
+                pickle_data=pickle_data,
+                inline_buffers=inline_buffers,
+            )
+            counts.pipe_messages += 1
+            counts.inline_bytes += nbytes + len(pickle_data)
+            return packet
+        if buffer.lease_index >= 0:
+            return self._forward_single_buffer(buffer, header, flags)
+        arena, block, target = self.carried.allocate(nbytes)
+        encoder.copy_into(buffer, target)
+        descriptor = (arena, flags, 0, block, 0, nbytes)
+        packet = pack(PacketKind.ITEM, header, descriptors=[descriptor], pickle_data=pickle_data)
+        self.transfer_kind = self.carried.copy_kind
+        self.bytes_in_blocks = nbytes
+        counts.shared_memory_messages += 1
+        counts.copied_bytes += nbytes
+        counts.inline_bytes += len(pickle_data)
+        return packet
+
+    def _forward_single_buffer(self, buffer: EncodedBuffer, header: PacketHeader, flags: int) -> bytearray | None:
+        """The packet of an item with a single array that is in a block already; None if it must be copied."""
+        encoder = self._encoder
+        counts = self._counts
+        forwarded = self.carried.forward(encoder.lease_boxes[buffer.lease_index])
+        if forwarded is None:
+            return None
+        arena, block, is_shared = forwarded
+        descriptor = (arena, flags | SHARED_BLOCK if is_shared else flags, 0, block, buffer.lease_offset, buffer.nbytes)
+        packet = pack(PacketKind.ITEM, header, descriptors=[descriptor], pickle_data=encoder.pickle_data)
+        self.transfer_kind = TransferKind.ZERO_COPY
+        self.bytes_in_blocks = buffer.nbytes
+        counts.shared_memory_messages += 1
+        counts.zero_copy_bytes += buffer.nbytes
+        counts.inline_bytes += len(encoder.pickle_data)
+        return packet
+
+    def _place(self, structure: tuple[int, ...]) -> Placement:
+        """Ask the rule where the parts of such items go. Raises TransportError if they do not fit their packet."""
+        room_bytes, pickle_bytes, *sizes = structure
+        placement = self._rule.place(sizes, pickle_bytes, room_bytes)
+        if placement.excess_bytes:
+            raise TransportError(
+                f"`{format_setting('transport', 'pipe')}` between several workers sends an item in one packet, but "
+                f"this item needs {room_bytes + placement.excess_bytes} bytes and its packet has {room_bytes}; set "
+                f"`{format_setting('transport', 'auto')}`, or `{format_setting('workers', 1)}` on both sides of the hop"
+            )
+        if len(self._placements) >= _MAX_STRUCTURES:
+            self._placements.clear()
+        self._placements[structure] = placement
+        return placement
+
+    def _assemble_packet(self, forwarded: ForwardedLeases, placement: Placement, header: PacketHeader) -> bytearray:
+        encoder = self._encoder
+        counts = self._counts
+        pickle_data = encoder.pickle_data
+        has_pickle = placement.is_pickle_copied
+        copied = [
+            index
+            for index, way in enumerate(placement.ways)
+            if way is not Way.INLINE and encoder.buffers[index].lease_index not in forwarded
+        ]
+        places, block_bytes = self.carried.place(copied, has_pickle=has_pickle) if copied or has_pickle else ({}, 0)
+        descriptors: list[BufferDescriptor] = []
+        inline_buffers: list[bytes] = []
+        inline_bytes = forwarded_bytes = 0
+        for index, buffer in enumerate(encoder.buffers):
+            flags = PICKLE_BUFFER if buffer.is_pickle_buffer else 0
+            nbytes = buffer.nbytes
+            place = places.get(index)
+            if place is not None:
+                arena, block, start = place
+                descriptors.append((arena, flags, 0, block, start, nbytes))
+                continue
+            reference = forwarded.get(buffer.lease_index)
+            if reference is not None:
+                owner, owner_block, is_shared = reference
+                if is_shared:
+                    flags |= SHARED_BLOCK
+                descriptors.append((owner, flags, 0, owner_block, buffer.lease_offset, nbytes))
+                forwarded_bytes += nbytes
+                continue
+            descriptors.append((INLINE_ARENA, flags, 0, 0, inline_bytes, nbytes))
+            padding = -nbytes % INLINE_ALIGN_BYTES
+            inline_buffers.append(encoder.raw_bytes(buffer).tobytes() + bytes(padding))
+            inline_bytes += nbytes + padding
+        packet_flags = 0
+        if has_pickle:
+            packet_flags = PacketFlag.PICKLE_IN_BLOCK
+            arena, block, start = places[PICKLE_INDEX]
+            descriptors.append((arena, 0, 0, block, start, len(pickle_data)))
+        block_buffer_count = len(descriptors) - len(inline_buffers)
+        if block_buffer_count:
+            self.transfer_kind = self.carried.copy_kind if block_bytes else TransferKind.ZERO_COPY
+            self.bytes_in_blocks = sum([descriptor[5] for descriptor in descriptors if descriptor[0] != INLINE_ARENA])
+        if placement.has_descriptor_table:
+            packet_flags |= PacketFlag.DESCRIPTOR_TABLE
+            descriptors = [self.carried.write_descriptor_table(descriptors)]
+        packet = pack(
+            PacketKind.ITEM,
+            header,
+            flags=packet_flags,
+            descriptors=descriptors,
+            pickle_data=b"" if has_pickle else pickle_data,
+            inline_buffers=inline_buffers,
+        )
+        if not block_buffer_count:
+            counts.pipe_messages += 1
+        elif inline_buffers:
+            counts.mixed_messages += 1
+        else:
+            counts.shared_memory_messages += 1
+        counts.inline_bytes += inline_bytes if has_pickle else inline_bytes + len(pickle_data)
+        counts.copied_bytes += block_bytes
+        counts.zero_copy_bytes += forwarded_bytes
+        return packet

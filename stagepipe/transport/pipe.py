@@ -1,0 +1,135 @@
+"""The packet pipe of a hop, shared by all its workers, and waits on it. The kernel is queue, lock and load balancer.
+
+`os.pipe2(O_DIRECT)` makes a pipe in packet mode (pipe(2)): every write of up to 4,096 bytes is one packet, written
+completely or not at all, so a killed process leaves nothing to repair. On kernels without packet mode (gVisor), a
+SOCK_SEQPACKET pair takes the same calls and behaves the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import socket
+from dataclasses import dataclass
+
+from stagepipe.transport.packet import PACKET_BYTES
+
+_F_SETPIPE_SZ = 1031  # F_SETPIPE_SZ, linux/fcntl.h
+_F_GETPIPE_SZ = 1032  # F_GETPIPE_SZ, linux/fcntl.h
+_MIN_PACKETS = 16
+"""The capacity of a pipe by default: 16 pages, pipe(7)."""
+MAX_PIPE_BYTES = 1 << 20
+"""The default of /proc/sys/fs/pipe-max-size, the limit for a user without privileges."""
+
+
+@dataclass(frozen=True)
+class PipeEnds:
+    """The file descriptors of both ends of a hop's pipe, and its capacity."""
+
+    read_fd: int
+    write_fd: int
+    capacity_packets: int
+
+    def close(self) -> None:
+        """Close both ends."""
+        for fd in {self.read_fd, self.write_fd}:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def make_packet_pipe(capacity_packets: int) -> PipeEnds:
+    """A packet pipe for at least 16 packets, and for `capacity_packets` where the kernel allows it (256 at most)."""
+    try:
+        read_fd, write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return make_socket_pair(capacity_packets)
+    size = min(max(capacity_packets, _MIN_PACKETS) * PACKET_BYTES, MAX_PIPE_BYTES)
+    with contextlib.suppress(OSError):  # the kernel limits a user's pipe pages; a smaller pipe only waits more often
+        fcntl.fcntl(write_fd, _F_SETPIPE_SZ, size)
+    return PipeEnds(read_fd, write_fd, fcntl.fcntl(write_fd, _F_GETPIPE_SZ) // PACKET_BYTES)
+
+
+_SOCKET_BYTES_PER_PACKET = 3 * PACKET_BYTES
+"""What the kernel charges a socket for a full packet: a buffer of twice its size, and the buffer's header."""
+
+
+def make_socket_pair(capacity_packets: int) -> PipeEnds:
+    """`make_packet_pipe` with a SOCK_SEQPACKET pair, for kernels without packet pipes."""
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # socket(7): the kernel doubles the requested size, up to net.core.wmem_max.
+    writer.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDBUF, max(capacity_packets, _MIN_PACKETS) * _SOCKET_BYTES_PER_PACKET // 2
+    )
+    granted = writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    for end in (reader, writer):
+        os.set_blocking(end.fileno(), False)
+    return PipeEnds(reader.detach(), writer.detach(), granted // _SOCKET_BYTES_PER_PACKET)
+
+
+def make_byte_pipe() -> tuple[int, int]:
+    """A non-blocking byte pipe (read end, write end) for records much smaller than a packet."""
+    return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+class WakeEvent:
+    """An eventfd with which one thread or process ends the wait of another."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        """Create an eventfd, or take ownership of the inherited `fd`."""
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+
+    def set(self) -> None:
+        """End the current wait, or the next one if nobody waits. No effect after `close`."""
+        if self.fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Discard the wake-ups so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the event is set or `timeout_s` has passed, and clear it."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        if poll.poll(timeout_s * 1000):
+            self.clear()
+
+    def close(self) -> None:
+        """Close the descriptor; `set` has no effect afterwards."""
+        os.close(self.fd)
+        self.fd = -1
+
+
+class PipeWaiter:
+    """Waits for one pipe end (or none) until it is ready or a wake event is set.
+
+    Each packet written wakes one idle reader. All writers are woken together, because the kernel reports free space
+    only at the first read from a full pipe. If that woke one writer only, and it wrote one packet and went back to
+    work, the others would sleep while the pipe is empty.
+    """
+
+    def __init__(self, fd: int | None, epoll_event: int, *wake_events: WakeEvent) -> None:
+        """`epoll_event` is select.EPOLLIN or select.EPOLLOUT."""
+        self._epoll = select.epoll()
+        if fd is not None:
+            self._epoll.register(
+                fd, epoll_event | select.EPOLLEXCLUSIVE if epoll_event == select.EPOLLIN else epoll_event
+            )
+        self._wake_events = {wake_event.fd: wake_event for wake_event in wake_events}
+        for wake_event_fd in self._wake_events:
+            self._epoll.register(wake_event_fd, select.EPOLLIN)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the pipe is ready, a wake event is set (it is cleared) or `timeout_s` has passed."""
+        for fd, _ in self._epoll.poll(timeout_s):
+            wake_event = self._wake_events.get(fd)
+            if wake_event is not None:
+                wake_event.clear()
+
+    def close(self) -> None:
+        """Close the epoll descriptor."""
+        self._epoll.close()

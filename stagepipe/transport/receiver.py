@@ -1,0 +1,474 @@
+"""The receiving end of a hop, with every phase timed. A process has at most one `Receiver`.
+
+It reads packets, checks every descriptor before its use, and gives the buffers in blocks as views that hold leases.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+import numpy as np
+
+from stagepipe.core import Key, TransportError
+from stagepipe.timing import DurationRecorder, TransferKind
+from stagepipe.transport.codec import decode
+from stagepipe.transport.memory import BlockId, Lease, SharedMemoryPool
+from stagepipe.transport.packet import (
+    INLINE_ARENA,
+    PACKET_BYTES,
+    PICKLE_BUFFER,
+    SHARED_BLOCK,
+    TABLE_HEADER_BYTES,
+    BufferDescriptor,
+    Entry,
+    FragmentAssembler,
+    PacketFlag,
+    PacketKind,
+    descriptor_table_bytes,
+    is_fragment,
+    unpack,
+    unpack_descriptors,
+)
+from stagepipe.transport.pipe import PipeWaiter, WakeEvent
+from stagepipe.transport.sender import IDLE_TICK_INTERVAL_S, LEASED_TICK_INTERVAL_S, InterruptCheck
+from stagepipe.transport.small_items import PLAIN_RUN, lease_run, unpack_run
+
+
+@dataclass(slots=True)
+class ReceivedPacket:
+    """A received entry of a packet, with its item decoded. `count`: of a chunk, its items, set by its order point."""
+
+    kind: int
+    key: Key
+    samples: int
+    count: int
+    meta: bytes
+    value: Any
+
+
+class UnreadableItemError(TransportError):
+    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its entry."""
+
+    def __init__(self, entry: Entry, message: str) -> None:
+        self.key = entry.key
+        self.samples = entry.samples
+        self.meta = entry.meta
+        super().__init__(message)
+
+
+UnpackedBuffers = tuple[list[Any], list[int], Any, bool]
+"""The buffers, the flags of their descriptors, the pickle, and whether any buffer was copied out of its block."""
+
+
+def unpack_buffers(entry: Entry, memory: SharedMemoryPool, *, copy_all: bool, copy_shared: bool) -> UnpackedBuffers:
+    """The buffers of an item. `copy_all` copies those in blocks; `copy_shared` only those that others may lease.
+
+    Raises TransportError if a descriptor points outside its packet or arena.
+    """
+    descriptors = entry.descriptors
+    if entry.flags & PacketFlag.DESCRIPTOR_TABLE:
+        arena, _, _, block, _, _ = descriptors[0]
+        descriptors = _read_descriptor_table(entry, memory)
+        memory.release_block(arena, block)
+    elif len(descriptors) == 1 and not entry.flags and descriptors[0][0] != INLINE_ARENA and not copy_all:
+        return _unpack_single_buffer(entry, memory, copy_shared=copy_shared)
+    leases = _lease_blocks(descriptors, memory)
+    view = memoryview(entry.data)
+    pickle_view: Any = view[slice(*entry.pickle_span)]
+    pickle_index = len(descriptors) - 1 if entry.flags & PacketFlag.PICKLE_IN_BLOCK else -1
+    buffers: list[Any] = []
+    flags: list[int] = []
+    copied = False
+    for buffer_index, (arena, flag, _, block, start, length) in enumerate(descriptors):
+        if arena == INLINE_ARENA:
+            if start + length > len(entry.data):
+                raise TransportError(f"a descriptor points {start + length - len(entry.data)} bytes past its packet")
+            buffer: Any = view[start : start + length]
+        else:
+            lease = leases[arena, block]
+            buffer = lease if length == lease.size else lease[start : start + length]
+            if buffer_index == pickle_index:
+                pickle_view = buffer
+                break
+            if copy_all or (copy_shared and lease.is_shared):
+                buffer = np.array(buffer, subok=False)
+                copied = True
+        buffers.append(buffer)
+        flags.append(flag)
+    return buffers, flags, pickle_view, copied
+
+
+def _unpack_single_buffer(entry: Entry, memory: SharedMemoryPool, *, copy_shared: bool) -> UnpackedBuffers:
+    """`unpack_buffers` for an item with a single array in a block, the case that must be fast."""
+    arena, flag, _, block, start, length = entry.descriptors[0]
+    is_shared = bool(flag & SHARED_BLOCK)
+    lease = memory.lease_block(arena, block, start + length, is_shared=is_shared)
+    buffer: Any = lease[start:] if start else lease
+    copied = copy_shared and is_shared
+    if copied:
+        buffer = np.array(buffer, subok=False)
+    return [buffer], [flag], memoryview(entry.data)[slice(*entry.pickle_span)], copied
+
+
+def _lease_blocks(descriptors: tuple[BufferDescriptor, ...], memory: SharedMemoryPool) -> dict[BlockId, Lease]:
+    """One lease per block, over all of it that the descriptors use."""
+    if len(descriptors) == 1 and descriptors[0][0] != INLINE_ARENA:
+        arena, flag, _, block, start, length = descriptors[0]
+        return {(arena, block): memory.lease_block(arena, block, start + length, is_shared=bool(flag & SHARED_BLOCK))}
+    extents: dict[BlockId, int] = {}
+    shared_blocks = set()
+    for arena, flag, _, block, start, length in descriptors:
+        if arena != INLINE_ARENA:
+            block_id = (arena, block)
+            extents[block_id] = max(extents.get(block_id, 0), start + length)
+            if flag & SHARED_BLOCK:
+                shared_blocks.add(block_id)
+    return {
+        block_id: memory.lease_block(*block_id, extent, is_shared=block_id in shared_blocks)
+        for block_id, extent in extents.items()
+    }
+
+
+def referenced_blocks(entry: Entry, memory: SharedMemoryPool) -> set[BlockId]:
+    """The blocks that an entry holds a reference to.
+
+    A descriptor table of an older era is not read: it may be gone, and its blocks need no release.
+    """
+    descriptors = entry.descriptors
+    if entry.flags & PacketFlag.DESCRIPTOR_TABLE and not memory.is_stale(descriptors):
+        descriptors += _read_descriptor_table(entry, memory)
+    return {(arena, block) for arena, _, _, block, _, _ in descriptors if arena != INLINE_ARENA}
+
+
+def _read_descriptor_table(entry: Entry, memory: SharedMemoryPool) -> tuple[BufferDescriptor, ...]:
+    if len(entry.descriptors) != 1 or entry.descriptors[0][0] == INLINE_ARENA:
+        raise TransportError(
+            f"a descriptor table lies in one block, but this entry has {len(entry.descriptors)} buffers"
+        )
+    arena, _, _, block, start, length = entry.descriptors[0]
+    header = memory.read_block(arena, block, start, min(length, TABLE_HEADER_BYTES))
+    if descriptor_table_bytes(header) != length:  # checked before memory is allocated for all of it
+        raise TransportError(f"{length} bytes at offset {block + start} of arena {arena} are not a descriptor table")
+    return unpack_descriptors(memory.read_block(arena, block, start, length))
+
+
+_ITEM = int(PacketKind.ITEM)
+_PIPE = int(TransferKind.PIPE)
+
+RunItems = Generator[ReceivedPacket, None, None]
+
+
+class RunReader(Protocol):
+    """The receiver that takes the items: its attributes as they are when an item's turn comes."""
+
+    is_readonly: bool
+    on_item: Callable[[Key], None]
+    unwanted_keys: frozenset[Key]
+    queue_ns: int
+    items_in_hand: int
+
+
+def open_run(
+    entry: Entry, receive_ns: int, reader: RunReader, recorder: DurationRecorder, memory: SharedMemoryPool
+) -> RunItems:
+    """Unpickle the items of a run, and yield each when its turn comes; `receive_ns` is what reading the entry took.
+
+    The times of those that were taken are recorded together, at the end or when the generator is closed.
+    """
+    begin_ns = perf_counter_ns()
+    block = lease_run(entry, memory)
+    nbytes = entry.nbytes if block is None else entry.nbytes + block.size
+    keys, values = unpack_run(entry, readonly=reader.is_readonly, block=block)
+    del block
+    count = len(keys)
+    decode_ns = (perf_counter_ns() - begin_ns) // count
+    receive_ns //= count
+    sent_at_ns = entry.sent_at_ns
+    row_ns = (0, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
+    ledger_entry = (_PIPE, nbytes // count, receive_ns)
+    queue_times_ns: list[int] = []
+    try:
+        for key, value in zip(keys, values, strict=True):
+            reader.items_in_hand = count = count - 1
+            if reader.unwanted_keys and key in reader.unwanted_keys:
+                yield ReceivedPacket(_ITEM, key, 1, 0, b"", None)
+                continue
+            reader.on_item(key)
+            reader.queue_ns = queue_ns = perf_counter_ns() - sent_at_ns
+            queue_times_ns.append(queue_ns)
+            if not count:  # not after the yield: nobody may ask for another item
+                recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
+                queue_times_ns = []
+            yield ReceivedPacket(_ITEM, key, 1, 0, b"", value)
+    finally:
+        if queue_times_ns:
+            recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
+
+
+_FRAGMENTED = int(PacketKind.FRAGMENTED)
+_REAL_WAIT_NS = 5_000
+"""A shorter wait found its packet in the pipe: a wake-up takes longer."""
+
+
+class Receiver:
+    """The receiving end of a hop."""
+
+    def __init__(  # noqa: PLR0917 - the resources of the process, in the order in which it creates them
+        self,
+        fd: int,
+        memory: SharedMemoryPool,
+        wake_event: WakeEvent,
+        is_interrupted: InterruptCheck,
+        recorder: DurationRecorder,
+        tick: Callable[[], None] | None = None,
+        *,
+        readonly: bool = True,
+        copy_all: bool = False,
+    ) -> None:
+        """`recorder` takes rows of (queue, receive, decode, cost) in ns; `tick` runs while waiting.
+
+        With `readonly`, arrays are marked read-only (for stages). With `copy_all`, every buffer is copied out of its
+        block (`mutable: true`); it may be changed at any time. With neither (the training loop), only buffers that
+        another process may still lease are copied.
+        """
+        self._fd = fd
+        self._memory = memory
+        self._is_interrupted = is_interrupted
+        self._recorder = recorder
+        self.is_readonly = readonly and not copy_all
+        self.copy_all = copy_all
+        self._tick = tick or memory.flush_releases
+        self._wake_event = wake_event
+        self._waiter = PipeWaiter(fd, select.EPOLLIN, wake_event)
+        self.on_item: Callable[[Key], None] = _ignore_key
+        """Called with an item's key before the item is unpickled, which may kill this process."""
+        self.unwanted_keys: frozenset[Key] = frozenset()
+        """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
+        self._receive_ns = 0
+        """The time to unpack the packet in hand, for each of its entries."""
+        self._entries: list[Entry] = []
+        """The entries of the packet in hand whose turn has not come, the last one first."""
+        self._run: RunItems | None = None
+        """The items of the run in hand."""
+        self._run_generation = 0
+        self.items_in_hand = 0
+        """Items of the last generation that need no wait and no decoding."""
+        self._expects_wait = False
+        """Whether the last packet was waited for: then the next one too, and a read before that would find nothing."""
+        self.starved_ns = 0
+        self.copied_out_items = 0
+        self.queue_ns = 0
+
+    def receive(  # noqa: C901 - the frequent case comes first, without a call of its own
+        self, generation: int, timeout_s: float | None = None
+    ) -> ReceivedPacket | None:
+        """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
+
+        Entries of older generations are dropped and their blocks released. One of a newer generation is kept until
+        this process has entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError
+        if the entry's item cannot be unpickled.
+        """
+        run = self._run
+        if run is not None:
+            if self._run_generation == generation:
+                for item in run:
+                    return item
+            run.close()
+            self._run = None
+            self.items_in_hand = 0
+        self._memory.flush_releases_if_many()
+        while True:
+            entries = self._entries
+            if not entries:
+                packet = self._read_packet(timeout_s)
+                if packet is None:
+                    return None
+                self._entries = entries = packet
+            if entries[-1].generation > generation:
+                if not self._is_interrupted():
+                    # Not on the pipe: it may hold more packets, and this wait would take another reader's wake-up.
+                    self._wake_event.wait(LEASED_TICK_INTERVAL_S)
+                return None
+            entry = entries.pop()
+            if entry.generation == generation:
+                return self._decode_entry(entry)
+            for arena, block in referenced_blocks(entry, self._memory):
+                self._memory.release_block(arena, block)
+            self._memory.flush_releases_if_many()
+
+    # ------------------------------------------------------------------ reading
+
+    def _read_packet(self, timeout_s: float | None) -> list[Entry] | None:
+        """Read the entries of the next packet, the last one first."""
+        while True:
+            data = bytearray(PACKET_BYTES)
+            length = -1 if self._expects_wait and timeout_s is None else self._read(data)
+            if length <= 0:
+                length = self._wait_and_read(data, timeout_s)
+                if not length:
+                    return None
+            begin_ns = perf_counter_ns()
+            del data[length:]
+            try:
+                entries = unpack(data)
+            except TransportError:
+                if is_fragment(data):  # the rest of a large item that is no longer expected
+                    continue
+                raise
+            self._receive_ns = (perf_counter_ns() - begin_ns) // len(entries)
+            entries.reverse()
+            return entries
+
+    def _read(self, data: bytearray) -> int:
+        """Read a packet into `data` without a wait. Returns its bytes; 0 if no writer is left, -1 if there is none."""
+        try:
+            return os.readv(self._fd, (data,))
+        except BlockingIOError:
+            return -1
+
+    def _wait_and_read(self, data: bytearray, timeout_s: float | None = None) -> int:
+        """Wait for a packet and read it into `data`. Returns its bytes; 0 if interrupted, or after `timeout_s`."""
+        self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
+        begin_ns = perf_counter_ns()
+        deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
+        try:
+            return self._wait_until(data, deadline_ns)
+        finally:
+            waited_ns = perf_counter_ns() - begin_ns
+            self.starved_ns += waited_ns
+            self._expects_wait = waited_ns > _REAL_WAIT_NS
+
+    def _wait_until(self, data: bytearray, deadline_ns: int | None) -> int:
+        while not self._is_interrupted():
+            wait_s = LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S
+            if deadline_ns is not None:
+                remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
+                if remaining_s <= 0:
+                    return 0
+                wait_s = min(wait_s, remaining_s)
+            self._waiter.wait(wait_s)
+            length = self._read(data)
+            if length > 0:
+                return length
+            if not length:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
+                self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
+            self._tick()
+        return max(self._read(data), 0)  # what came before the interruption is not lost
+
+    # ------------------------------------------------------------------ decoding
+
+    def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
+        kind = entry.kind
+        if kind == PLAIN_RUN:
+            self._run = open_run(entry, self._receive_ns, self, self._recorder, self._memory)
+            self._run_generation = entry.generation
+            return next(self._run)
+        if kind not in {_ITEM, _FRAGMENTED}:
+            return ReceivedPacket(kind, entry.key, entry.samples, entry.count_or_bytes, entry.meta, None)
+        key = entry.key
+        if self.unwanted_keys and key in self.unwanted_keys:
+            return self._drop_item(entry)
+        self.on_item(key)
+        if kind == _ITEM and not entry.descriptors:
+            return self._decode_small(entry)
+        begin_ns = perf_counter_ns()
+        if kind == _FRAGMENTED:
+            body = self._read_fragments(entry)
+            if body is None:
+                return None
+            buffers, flags, pickle_view = body.decode_body()
+            transfer_kind, nbytes = TransferKind.PIPE, entry.nbytes + entry.count_or_bytes
+        else:
+            buffers, flags, pickle_view, copied = unpack_buffers(
+                entry, self._memory, copy_all=self.copy_all, copy_shared=not self.is_readonly
+            )
+            self.copied_out_items += copied
+            transfer_kind, nbytes = _transfer_kind(entry, buffers)
+        received_at_ns = perf_counter_ns()
+        pickle_buffers = self._pickle_buffers(buffers, flags) if any(flags) else ()
+        try:
+            value = decode(pickle_view, buffers, pickle_buffers, readonly=self.is_readonly)
+        except TransportError as error:
+            raise UnreadableItemError(entry, str(error)) from error.__cause__
+        del pickle_view, buffers, pickle_buffers
+        decoded_at_ns = perf_counter_ns()
+        self.queue_ns = queue_ns = max(begin_ns - entry.sent_at_ns, 0)
+        receive_ns = received_at_ns - begin_ns + self._receive_ns
+        decode_ns = decoded_at_ns - received_at_ns
+        durations_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
+        self._recorder.add(durations_ns, (transfer_kind, nbytes, receive_ns))
+        return ReceivedPacket(_ITEM, entry.key, entry.samples, 0, entry.meta, value)
+
+    def _decode_small(self, entry: Entry) -> ReceivedPacket:
+        """`_decode_entry` for an item without buffers, the case that must be fast."""
+        begin_ns = perf_counter_ns()
+        _, _, _, key, samples, _, sender_ns, sent_at_ns, nbytes, _, meta, (start, end), data = entry
+        try:
+            value = decode(data[start:end], (), (), readonly=self.is_readonly)
+        except TransportError as error:
+            raise UnreadableItemError(entry, str(error)) from error.__cause__
+        decode_ns = perf_counter_ns() - begin_ns
+        self.queue_ns = queue_ns = begin_ns - sent_at_ns if begin_ns > sent_at_ns else 0
+        receive_ns = self._receive_ns
+        self._recorder.add(
+            (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns), (_PIPE, nbytes, receive_ns)
+        )
+        return ReceivedPacket(_ITEM, key, samples, 0, meta, value)
+
+    def _drop_item(self, entry: Entry) -> ReceivedPacket | None:
+        """Take an item off the hop and release its blocks, without a look at its contents."""
+        if entry.kind == _FRAGMENTED and self._read_fragments(entry) is None:
+            return None
+        for arena, block in referenced_blocks(entry, self._memory):
+            self._memory.release_block(arena, block)
+        return ReceivedPacket(_ITEM, entry.key, entry.samples, 0, entry.meta, None)
+
+    def _pickle_buffers(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
+        """The buffers that pickle itself asks for, in order."""
+        views = [memoryview(buffer) for buffer, flag in zip(buffers, flags, strict=True) if flag & PICKLE_BUFFER]
+        return [view.toreadonly() for view in views] if self.is_readonly else views
+
+    def _read_fragments(self, entry: Entry) -> FragmentAssembler | None:
+        """Read the fragments after a FRAGMENTED entry; None if interrupted, or if the sender moved on."""
+        body = FragmentAssembler(entry)
+        while not body.is_complete:
+            data = bytearray(PACKET_BYTES)
+            length = self._read(data)
+            if length <= 0:
+                length = self._wait_and_read(data)
+            if not length:
+                return None
+            del data[length:]
+            if is_fragment(data):
+                if not body.add_fragment(data):
+                    return None
+                continue
+            next_entries = unpack(data)
+            if next_entries[0].generation <= entry.generation:
+                raise TransportError(f"item {entry.key[0]}: its sender stopped in the middle of the item")
+            next_entries.reverse()
+            self._entries = next_entries
+            return None
+        return body
+
+    def close(self) -> None:
+        """Close the waiter. The pipe stays open."""
+        self._waiter.close()
+
+
+def _ignore_key(_: Key) -> None:
+    """The default of `on_item`."""
+
+
+def _transfer_kind(entry: Entry, buffers: list[Any]) -> tuple[TransferKind, int]:
+    """The transfer kind of an entry as the receiver sees it, and its bytes, including those in blocks."""
+    lengths = [length for arena, _, _, _, _, length in entry.descriptors if arena != INLINE_ARENA]
+    if not lengths:
+        return TransferKind.PIPE, entry.nbytes
+    block_bytes = sum(map(len, buffers)) if entry.flags & PacketFlag.DESCRIPTOR_TABLE else sum(lengths)
+    return TransferKind.COPIED, entry.nbytes + block_bytes
