@@ -12,9 +12,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compared.md"
 _HEAD = """# Compared with other libraries
 
 What stagepipe reads and writes, beside the same by an independent library: {count} cells, of which a test runs each.
-{equal} are equal, {different} differ as the note says, and {error} are refused with an error that has the words of the
-note. Nothing else is allowed: no cell may lose or change a value without a word. `python -m tests.differential` makes
-this page.
+{equal} are equal, {different} differ as the note says, in a value that is compared too, and {error} are refused with an
+error that has the words of the note. Nothing else is allowed: no cell may lose or change a value without a word.
+`python -m tests.differential` makes this page.
 """
 
 

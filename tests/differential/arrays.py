@@ -83,26 +83,31 @@ REFUSED: dict[str, tuple[Any, str]] = {
 """What NumPy's format cannot hold."""
 
 
-def write(sink: PartSink, items: Sequence[Any], folder: Path) -> Path:
-    """Write one shard as a run does, and return its path."""
-    part = folder / "part"
+def write(sink: PartSink, items: Sequence[Any], folder: Path, part_items: int | None = None) -> Path:
+    """Write one shard as a run does, of one part or of parts of `part_items`, and return its path."""
     kept: dict[str, Any] = {}
-    sink.write_part(items, part)
+    size = part_items or len(items)
+    parts = [(folder / f"part{start}", items[start : start + size]) for start in range(0, len(items), size)]
     if isinstance(sink, FileTreeSink):
-        placed = sink.place_files(part, 0, len(items), kept)
-        for name, final_name in placed.items():
-            (sink.path / final_name).parent.mkdir(parents=True, exist_ok=True)
-            (part / name).rename(sink.path / final_name)
+        for number, (part, rows) in enumerate(parts):
+            sink.write_part(rows, part)
+            for name, final_name in sink.place_files(part, number * size, len(rows), kept).items():
+                (sink.path / final_name).parent.mkdir(parents=True, exist_ok=True)
+                (part / name).rename(sink.path / final_name)
         path = sink.path
     else:
-        sink.prepare_part(part, kept)
+        for part, rows in parts:
+            sink.write_part(rows, part)
+            sink.prepare_part(part, kept)
         sink.path.mkdir(exist_ok=True)
         path = sink.path / sink.name_shard(0, 1)
         with path.open("w+b") as file:
             sink.begin_shard(file, kept)
-            offset = file.tell()
-            file.write(part.read_bytes())
-            sink.finish_shard(file, [PartPlace(offset, part.stat().st_size, len(items))], kept)
+            places = []
+            for part, rows in parts:
+                places.append(PartPlace(file.tell(), part.stat().st_size, len(rows)))
+                file.write(part.read_bytes())
+            sink.finish_shard(file, places, kept)
     for name, data in sink.describe(1, len(items), kept).items():
         (sink.path / name).write_bytes(data)
     return path
@@ -261,6 +266,7 @@ def _make_json_cells() -> list[Cell]:
             library="NumPy",
             ours=_jsonl_by_json(b"ab"),
             theirs=lambda _: b"ab",
+            expected=lambda _: "YWI=",
             outcome="different",
             note="bytes are base64 text, because JSON has none",
         ),
@@ -500,16 +506,6 @@ def _read_hdf5(value: Any) -> Callable[[Path], Any]:
     return ours
 
 
-def _read_hdf5_by_h5py(value: Any) -> Callable[[Path], Any]:
-    def theirs(folder: Path) -> Any:
-        with h5py.File(folder / "x.h5", "w") as file:
-            file["x"] = value[None]
-        with h5py.File(folder / "x.h5") as file:
-            return file["x"][0]
-
-    return theirs
-
-
 def _read_npy(value: Any) -> Callable[[Path], Any]:
     def ours(folder: Path) -> Any:
         np.save(folder / "x.npy", value[None])
@@ -528,12 +524,16 @@ def _make_store_cells() -> list[Cell]:
             Cell(
                 group="source zarr",
                 case=case,
-                library="zarr",
+                library="NumPy",
                 ours=_read_zarr(value),
-                theirs=lambda folder, value=value: _zarr_round_trip(value)(folder)[0],
+                theirs=lambda _, value=value: value,
             ),
             Cell(
-                group="source hdf5", case=case, library="h5py", ours=_read_hdf5(value), theirs=_read_hdf5_by_h5py(value)
+                group="source hdf5",
+                case=case,
+                library="NumPy",
+                ours=_read_hdf5(value),
+                theirs=lambda _, value=value: value,
             ),
         ]
     for case, value in (NUMBERS | OTHERS).items():
@@ -562,6 +562,117 @@ def _make_store_cells() -> list[Cell]:
     return sorted(cells, key=lambda cell: cell.group)
 
 
+# ---------------------------------------------------------------------- several rows
+
+_X = np.array([[number, -number] for number in range(5)], np.int16)
+ROWS: list[dict[str, Any]] = [{"x": x, "n": -number, "t": f"t{number}"} for number, x in enumerate(_X)]
+_TUPLES = [([number, -number], -number, f"t{number}") for number in range(5)]
+_COLUMNS = {"x": _X, "n": -np.arange(5), "t": np.array([f"t{number}" for number in range(5)])}
+_LISTS = {name: values.tolist() for name, values in _COLUMNS.items()}
+
+
+def _load_by_numpy(path: Path) -> Any:
+    loaded = np.load(path)
+    return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+
+
+def _load_by_datasets(path: Path) -> Any:
+    import datasets
+
+    return datasets.load_from_disk(str(path.parent))[:]
+
+
+def _load_by_zarr(path: Path) -> Any:
+    group = zarr.open_group(str(path), mode="r")
+    return {name: group[name][...].astype("U2" if name == "t" else group[name].dtype) for name in _COLUMNS}
+
+
+def _load_by_webdataset(path: Path) -> Any:
+    with path.open("rb") as file:
+        samples = list(group_by_keys(tar_file_expander([{"stream": file, "url": str(path)}])))
+    return [{name: value for name, value in Decoder([])(sample).items() if name != "__url__"} for sample in samples]
+
+
+SEVERAL: Sequence[tuple[str, str, Callable[[Path], PartSink], Callable[[Path], Any], Any]] = (
+    ("npy", "NumPy", lambda folder: NpySink(folder, field="x"), _load_by_numpy, _X),
+    ("npz_shards", "NumPy", NpzShardSink, _load_by_numpy, _COLUMNS),
+    (
+        "jsonl",
+        "DuckDB",
+        JsonlSink,
+        lambda path: duckdb.sql(f"select * from read_json('{path}', format='newline_delimited')").fetchall(),
+        _TUPLES,
+    ),
+    ("parquet", "DuckDB", ParquetSink, lambda path: duckdb.read_parquet(str(path)).fetchall(), _TUPLES),
+    ("huggingface", "datasets", HuggingFaceSink, _load_by_datasets, _LISTS),
+    ("zarr", "zarr", lambda folder: ZarrSink(folder, chunk_items=2), _load_by_zarr, _COLUMNS),
+    (
+        "webdataset",
+        "webdataset",
+        lambda folder: WebDatasetSink(folder, key="t"),
+        _load_by_webdataset,
+        [{"__key__": f"t{number}", "x.npy": x, "n.json": -number} for number, x in enumerate(_X)],
+    ),
+)
+"""The sink, the library that reads what it wrote, and what must be there."""
+
+
+def _make_row_cells() -> list[Cell]:
+    cells = [
+        Cell(
+            group="Several rows",
+            case=f"sink {name}, {'one part' if part_items is None else f'parts of {part_items}'}",
+            library=library,
+            ours=lambda folder, m=make, r=read, n=part_items: r(write(m(folder / "out"), ROWS, folder, n)),
+            theirs=lambda _, e=expected: e,
+        )
+        for name, library, make, read, expected in SEVERAL
+        for part_items in (None, 2)
+        if part_items is None or name != "npz_shards"
+    ]
+    order = [4, 0, 3, 3, 1]
+
+    def write_hdf5(folder: Path, **options: Any) -> Hdf5Source:
+        with h5py.File(folder / "x.h5", "w") as file:
+            file.create_dataset("x", data=_X, **options)
+        return Hdf5Source(str(folder / "x.h5"), keys="x")
+
+    def write_zarr(folder: Path, **options: Any) -> ZarrSource:
+        zarr.create_array(str(folder / "x.zarr"), data=_X, **options)
+        return ZarrSource(str(folder / "x.zarr"))
+
+    def write_npy(folder: Path, order: Any = "C", version: tuple[int, int] = (1, 0)) -> NpySource:
+        with (folder / "x.npy").open("wb") as file:
+            np.lib.format.write_array(file, np.asarray(_X, order=order), version)
+        return NpySource(str(folder / "x.npy"))
+
+    sources: dict[str, Callable[[Path], Any]] = {
+        "hdf5": write_hdf5,
+        "hdf5, chunks of 2": lambda folder: write_hdf5(folder, chunks=(2, 1)),
+        "hdf5, compressed": lambda folder: write_hdf5(folder, chunks=(3, 2), compression="gzip", shuffle=True),
+        "zarr": write_zarr,
+        "zarr, chunks of 2": lambda folder: write_zarr(folder, chunks=(2, 1)),
+        "zarr of format 2": lambda folder: write_zarr(folder, chunks=(2, 2), zarr_format=2),
+        "zarr, shards": lambda folder: write_zarr(folder, chunks=(1, 2), shards=(4, 2)),
+        "npy": write_npy,
+        "npy in Fortran order": lambda folder: write_npy(folder, "F"),
+        "npy of version 3": lambda folder: write_npy(folder, version=(3, 0)),
+    }
+    cells += [
+        Cell(
+            group="Several rows",
+            case=f"source {name}",
+            library="NumPy",
+            ours=lambda folder, m=make: (
+                (source := m(folder)) and [len(source), *source.__getitems__(order), source[-1]]
+            ),
+            theirs=lambda _: [len(_X), *_X[order], _X[-1]],
+        )
+        for name, make in sources.items()
+    ]
+    return cells
+
+
 # ---------------------------------------------------------------------- batches and tensors
 
 
@@ -583,6 +694,7 @@ def _make_batch_cells() -> list[Cell]:
                 ours=_batch([value, value]),
                 theirs=lambda _, value=value, stack=stack: stack([value, value]),
                 outcome="different" if is_foreign else "equal",
+                expected=lambda _, value=value: np.stack([value, value]).astype(value.dtype),
                 note="a batch keeps the byte order of its items" if is_foreign else "",
             )
         )
@@ -602,6 +714,57 @@ def _make_batch_cells() -> list[Cell]:
                 theirs=lambda _, values=values: np.ma.stack(values),  # noqa: PD013 - of NumPy
             )
         )
+    for case, values in {
+        "two items that differ": [np.array([1, -1], np.int8), np.array([2, -2], np.int8)],
+        "two rows in Fortran order": [np.asfortranarray(np.arange(6).reshape(2, 3) + 6 * row) for row in range(2)],
+        "reversed, then not": [np.arange(4)[::-1], np.arange(4)],
+        "numbers of NumPy": [np.float16(1.5), np.float16(-2)],
+        "whole numbers": [3, -4],
+        "floats": [0.1, float("-inf")],
+        "truth values": [True, False],
+    }.items():
+        cells.append(
+            Cell(
+                group="Batch",
+                case=case,
+                library="NumPy",
+                ours=_batch(values),
+                theirs=lambda _, values=values: np.stack(list(map(np.asarray, values))),
+            )
+        )
+    tensors = [torch.tensor([1, -2], dtype=torch.int16), torch.tensor([3, -4], dtype=torch.int16)]
+    long = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0])]
+    cells += [
+        Cell(
+            group="Batch",
+            case="tensors",
+            library="torch",
+            ours=lambda folder: _batch(tensors)(folder).numpy(),
+            theirs=lambda _: torch.utils.data.default_collate(tensors).numpy(),
+        ),
+        Cell(
+            group="Batch",
+            case="text and None",
+            library="torch",
+            ours=lambda _: from_source([{"x": "a", "y": None}, {"x": "b", "y": "c"}]).batch(2).take(1)[0],
+            theirs=lambda _: {"x": torch.utils.data.default_collate(["a", "b"]), "y": [None, "c"]},
+        ),
+        Cell(
+            group="Batch",
+            case="padded",
+            library="torch",
+            ours=lambda _: (
+                from_source([{"x": value.numpy()} for value in long])
+                .batch(2, pad=-1, lengths=True, mask=True)
+                .take(1)[0]
+            ),
+            theirs=lambda _: {
+                "x": torch.nn.utils.rnn.pad_sequence(long, batch_first=True, padding_value=-1).numpy(),
+                "x_length": np.array([3, 1]),
+                "x_mask": np.array([[True] * 3, [True, False, False]]),
+            },
+        ),
+    ]
     cells.append(
         Cell(
             group="Batch",
@@ -671,6 +834,7 @@ CELLS: tuple[Cell, ...] = (
     *_make_table_cells(),
     *_make_webdataset_cells(),
     *_make_store_cells(),
+    *_make_row_cells(),
     *_make_batch_cells(),
     *_make_tensor_cells(),
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import multiprocessing
+import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import duckdb
 import numpy as np
@@ -22,6 +24,11 @@ from tests.differential.cell import Cell
 PLAIN: dict[str, pa.Array] = {
     "bool": pa.array([True, False]),
     "int8": pa.array([-128, 127], pa.int8()),
+    "int16": pa.array([-(2**15), 2**15 - 1], pa.int16()),
+    "int32": pa.array([-(2**31), 2**31 - 1], pa.int32()),
+    "uint8": pa.array([0, 255], pa.uint8()),
+    "uint16": pa.array([0, 2**16 - 1], pa.uint16()),
+    "uint32": pa.array([0, 2**32 - 1], pa.uint32()),
     "int64": pa.array([-(2**63), 2**53 + 1]),
     "uint64": pa.array([2**64 - 1, 0], pa.uint64()),
     "float16": pa.array([1.5, -2.0], pa.float16()),
@@ -39,30 +46,37 @@ PLAIN: dict[str, pa.Array] = {
 }
 """Types of which all libraries have the same Python values."""
 
-PYARROWS: dict[str, pa.Array] = {
-    "nulls": pa.array([1, None]),
-    "null": pa.nulls(2),
-    "timestamp[ns]": pa.array([1, None], pa.timestamp("ns")),
-    "timestamp with a zone": pa.array(
-        [dt.datetime(2020, 7, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "Europe/Berlin")
+NESTED: dict[str, tuple[pa.Array, list[Any]]] = {
+    "nulls": (pa.array([1, None]), [1, None]),
+    "null": (pa.nulls(2), [None, None]),
+    "timestamp[ns]": (pa.array([1, None], pa.timestamp("ns")), [pd.Timestamp(1), None]),
+    "timestamp with a zone": (
+        pa.array([dt.datetime(2020, 7, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "Europe/Berlin")),
+        [dt.datetime(2020, 7, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")), None],
     ),
-    "duration[us]": pa.array([dt.timedelta(microseconds=1), None]),
-    "list of bool": pa.array([[True], []]),
-    "list of string": pa.array([["a", None], None]),
-    "list of list": pa.array([[[1], []], [[2, 3]]]),
-    "list with a null": pa.array([[1, None], None], pa.list_(pa.int32())),
-    "struct": pa.array([{"a": 1, "b": {"c": [1.5]}}, None]),
-    "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
-    "uuid": pa.array([b"a" * 16, None], pa.uuid()),
-    "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())),
+    "duration[us]": (pa.array([dt.timedelta(microseconds=1), None]), [dt.timedelta(microseconds=1), None]),
+    "list of bool": (pa.array([[True], []]), [[True], []]),
+    "list of string": (pa.array([["a", None], None]), [["a", None], None]),
+    "list of list": (pa.array([[[1], []], [[2, 3]]]), [[[1], []], [[2, 3]]]),
+    "list with a null": (pa.array([[1, None], None], pa.list_(pa.int32())), [[1, None], None]),
+    "struct": (pa.array([{"a": 1, "b": {"c": [1.5]}}, None]), [{"a": 1, "b": {"c": [1.5]}}, None]),
+    "map": (pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())), [[("a", 1)], []]),
+    "uuid": (pa.array([b"a" * 16, None], pa.uuid()), [uuid.UUID(bytes=b"a" * 16), None]),
+    "bool8": (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())), [True, None]),
 }
-"""What rows hold is what pyarrow's `to_pylist` returns."""
+"""With what rows hold: the values that the array was made of."""
 
 LISTS: dict[str, pa.Array] = {
     "list of int32": pa.array([[1, 2], []], pa.list_(pa.int32())),
     "large_list of float16": pa.array([[1.5], [2]], pa.large_list(pa.float16())),
     "fixed-size list of float32": pa.array([[1, 2], [3, 4]], pa.list_(pa.float32(), 2)),
     "sliced list of uint8": pa.array([[0], [1, 2], [3]], pa.list_(pa.uint8()))[1:],
+    "list of int8": pa.array([[-128, 127], [-1]], pa.list_(pa.int8())),
+    "list of int16": pa.array([[-(2**15)], [1, -1]], pa.list_(pa.int16())),
+    "list of uint16": pa.array([[2**16 - 1], [0, 1]], pa.list_(pa.uint16())),
+    "list of uint32": pa.array([[2**32 - 1], [0, 1]], pa.list_(pa.uint32())),
+    "list of uint64": pa.array([[2**64 - 1], [0, 1]], pa.list_(pa.uint64())),
+    "list of float64": pa.array([[0.1, -0.5], [1e300]], pa.list_(pa.float64())),
     "list_view of int64": pa.array([[1], [2, 3]], pa.list_view(pa.int64())),
 }
 """A list of numbers is an array."""
@@ -199,21 +213,26 @@ def _read_by_duckdb(array: pa.Array) -> Callable[[Path], Any]:
     return lambda folder: [row[0] for row in duckdb.read_parquet(_write_parquet(array, folder)).fetchall()]
 
 
+def _give(value: Any, _: Path) -> Any:
+    return value
+
+
 def _make_arrays(lists: pa.Array, _: Path) -> list[np.ndarray]:
     return [row.values.to_numpy(zero_copy_only=False) for row in lists]  # noqa: PD011 - of pyarrow
 
 
 def _make_plain_cells() -> list[Cell]:
     cells = []
-    for case, array in (PLAIN | PYARROWS).items():
+    for case, (array, expected) in NESTED.items():
         for group in ("source parquet", "source arrow"):
-            theirs = _read_by_pyarrow(group, array)
-            cells.append(Cell(group=group, case=case, library="pyarrow", ours=_read(group, array), theirs=theirs))
+            theirs = partial(_give, expected)
+            cells.append(Cell(group=group, case=case, library="Python", ours=_read(group, array), theirs=theirs))
     for case, array in PLAIN.items():
+        for group in ("source parquet", "source arrow"):
+            ours, theirs = _read(group, array), _read_by_pyarrow(group, array)
+            cells.append(Cell(group=group, case=case, library="pyarrow", ours=ours, theirs=theirs))
+            cells.append(Cell(group=group, case=case, library="DuckDB", ours=ours, theirs=_read_by_duckdb(array)))
         ours = _read("source parquet", array)
-        cells.append(
-            Cell(group="source parquet", case=case, library="DuckDB", ours=ours, theirs=_read_by_duckdb(array))
-        )
         if not case.startswith("timestamp"):  # pandas has a class of its own
             cells.append(
                 Cell(group="source parquet", case=case, library="pandas", ours=ours, theirs=_read_by_pandas(array))
@@ -226,6 +245,7 @@ def _make_plain_cells() -> list[Cell]:
             library="pyarrow",
             ours=_read("source parquet", nanosecond),
             theirs=lambda _: nanosecond.cast(pa.int64()).to_pylist(),
+            expected=lambda _: [dt.time(0)],
             outcome="different",
             note="`datetime.time`, as of pyarrow, which has microseconds",
         )
@@ -277,6 +297,77 @@ def _make_tensor_cells() -> list[Cell]:
     return cells
 
 
+COUNT = 10
+_NUMBERS = pa.array(range(0, -COUNT, -1), pa.int32())
+_ORDER = (9, 0, 4, 3, 5, 8)
+
+
+def _read_groups(group: str, folder: Path) -> list[Any]:
+    """Read rows of a table that is stored in groups of 3, in another order."""
+    table = pa.table({"x": _NUMBERS, "y": pa.array([str(number) for number in range(COUNT)])})
+    if group == "source parquet":
+        pq.write_table(table, folder / "x.parquet", row_group_size=3)
+        rows: Any = ParquetSource(str(folder / "x.parquet"), columns=["y", "x"])
+    else:
+        with pa.ipc.new_file(folder / "x.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=3)
+        rows = ArrowSource(str(folder / "x.arrow"), columns=["y", "x"])
+    return [len(rows), *rows.__getitems__(_ORDER), rows[-1]]
+
+
+def _read_all_types(group: str, folder: Path) -> list[Any]:
+    table = pa.table(ALL_TYPES)
+    if group == "source lance":
+        import lance
+
+        lance.write_dataset(table, folder / "x.lance")
+        rows: Any = LanceSource(str(folder / "x.lance"))
+    else:
+        with pa.ipc.new_stream(folder / "x.arrow", table.schema) as writer:
+            writer.write_table(table)
+        rows = HuggingFaceSource(str(folder / "x.arrow"))
+    return rows.__getitems__([1, 0])
+
+
+ALL_TYPES = {case: array for case, array in PLAIN.items() if case != "dictionary"} | {"nulls": NESTED["nulls"][0]}
+
+
+def _read_all_types_by_duckdb(folder: Path) -> list[Any]:
+    pq.write_table(pa.table(ALL_TYPES), folder / "x.parquet")
+    rows = duckdb.read_parquet(str(folder / "x.parquet")).fetchall()
+    return [dict(zip(ALL_TYPES, rows[row], strict=True)) for row in (1, 0)]
+
+
+def _in_another_process(read: Callable[[str, Path], Any], group: str, folder: Path) -> Any:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process with Lance warns of each fork
+        return pool.apply(read, (group, folder))
+
+
+def _make_table_cells() -> list[Cell]:
+    cells = [
+        Cell(
+            group=group,
+            case="rows of four groups, in another order",
+            library="Python",
+            ours=partial(_read_groups, group),
+            theirs=lambda _: [COUNT, *({"y": str(row), "x": -row} for row in (*_ORDER, COUNT - 1))],
+        )
+        for group in ("source parquet", "source arrow")
+    ]
+    reads = {
+        "source lance": partial(_in_another_process, _read_all_types, "source lance"),
+        "source huggingface": partial(_read_all_types, "source huggingface"),
+    }
+    cells += [
+        Cell(group=group, case="all plain types", library="DuckDB", ours=read, theirs=_read_all_types_by_duckdb)
+        for group, read in reads.items()
+    ]
+    return cells
+
+
 CELLS: tuple[Cell, ...] = tuple(
-    sorted((*_make_plain_cells(), *_make_list_cells(), *_make_tensor_cells()), key=lambda cell: cell.group)
+    sorted(
+        (*_make_plain_cells(), *_make_table_cells(), *_make_list_cells(), *_make_tensor_cells()),
+        key=lambda cell: cell.group,
+    )
 )

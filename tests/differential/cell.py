@@ -10,6 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stagepipe.core import StagepipeError
+
+REFUSALS = (ValueError, TypeError, OSError, StagepipeError)
+"""What a refusal may be. Any other error, such as an AttributeError, is a fault, whatever it says."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -17,8 +22,9 @@ class Cell:
 
     `ours` and `theirs` get an empty folder each and return the value. `outcome`:
     - `equal`: both values are the same: types of containers, dtypes, shapes, and values within `tolerance`.
-    - `different`: they are not, and `note` says how. The difference is documented.
-    - `error`: `ours` raises, and the message has `note`. `theirs` is not called.
+    - `different`: they are not, and `note` says how. The difference is documented. `ours` is what `expected` returns.
+    - `error`: `ours` raises an error that says what is wrong (`REFUSALS`), and its message has `note`. `theirs` is not
+      called.
     """
 
     group: str
@@ -26,6 +32,7 @@ class Cell:
     library: str
     ours: Callable[[Path], Any]
     theirs: Callable[[Path], Any] | None = None
+    expected: Callable[[Path], Any] | None = None
     outcome: Literal["equal", "different", "error"] = "equal"
     note: str = ""
     tolerance: float = 0.0
@@ -88,18 +95,24 @@ def _compare_arrays(ours: Any, theirs: Any, tolerance: float) -> str:
 
 def check(cell: Cell, folder: Path) -> str:
     """Return what is wrong with a cell; "" if nothing is."""
-    own, other = folder / "ours", folder / "theirs"
-    own.mkdir()
-    other.mkdir()
+    own, other, third = folder / "ours", folder / "theirs", folder / "expected"
+    for place in (own, other, third):
+        place.mkdir()
     if cell.outcome == "error":
         try:
             value = cell.ours(own)
-        except Exception as error:  # noqa: BLE001 - any: its message is compared
+        except Exception as error:  # noqa: BLE001 - any: its class and its message are compared
             text = f"{type(error).__name__}: {error}"
+            if not isinstance(error, REFUSALS):
+                return f"an error that says nothing to a user: {text}"
             return "" if cell.note and cell.note in text else f"the error does not say {cell.note!r}: {text}"
         return f"no error, but {value!r:.200}"
     assert cell.theirs is not None, cell.name
-    difference = find_difference(cell.ours(own), cell.theirs(other), cell.tolerance)
-    if cell.outcome == "different":
-        return "" if difference and cell.note else "no difference" if not difference else "no note"
-    return difference
+    value = cell.ours(own)
+    difference = find_difference(value, cell.theirs(other), cell.tolerance)
+    if cell.outcome == "equal":
+        return difference
+    assert cell.expected is not None, cell.name
+    if not difference or not cell.note:
+        return "no note" if difference else "no difference"
+    return find_difference(value, cell.expected(third), cell.tolerance)

@@ -11,6 +11,7 @@ import json
 import lzma
 import os
 import pathlib
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,8 +133,7 @@ def _link_elsewhere(folder: Path) -> None:
 
 def _walk(folder: Path) -> list[str]:
     found = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-    shown = (path.relative_to(folder.parent) for path in found if path.suffix == ".txt")
-    return sorted(str(path) for path in shown if not any(part.startswith(".") for part in path.parts))
+    return sorted(_show(str(path.relative_to(folder.parent)) for path in found if path.suffix == ".txt"))
 
 
 def pattern_cells() -> Iterable[Cell]:
@@ -163,6 +163,9 @@ def pattern_cells() -> Iterable[Cell]:
             theirs=lambda folder, pattern=pattern: _relative(
                 folder, find_by_fsspec(f"file://{make_tree(folder)}/{pattern}")
             ),
+            expected=lambda folder, pattern=pattern: _show(
+                _relative(folder, find_by_fsspec(f"file://{make_tree(folder)}/{pattern}"))
+            ),
             outcome="different" if is_hidden else "equal",
             note="a pattern leaves out hidden files, as on this machine; fsspec finds them" if is_hidden else "",
         )
@@ -179,6 +182,7 @@ def pattern_cells() -> Iterable[Cell]:
         library="glob",
         ours=lambda folder: _inside(_loop(folder), lambda: find_ours("**/*.txt")),
         theirs=lambda folder: _inside(_loop(folder), lambda: find_by_glob("**/*.txt")),
+        expected=lambda folder: _inside(_loop(folder), lambda: _walk(Path())),
         outcome="different",
         note="each folder is read once; glob reads a file up to 41 times",
     )
@@ -195,6 +199,7 @@ def pattern_cells() -> Iterable[Cell]:
         library="glob",
         ours=lambda folder: _inside(make_tree(folder), lambda: find_ours("b[1].txt")),
         theirs=lambda folder: _inside(make_tree(folder), lambda: find_by_glob("b[1].txt")),
+        expected=lambda _: ["b[1].txt"],
         outcome="different",
         note="a file that exists is meant; glob finds `b1.txt`",
     )
@@ -276,6 +281,11 @@ def _at_home(folder: Path, call: Callable[[], Any]) -> Any:
         return call()
     finally:
         os.environ["HOME"] = before
+
+
+def _show(names: Iterable[str]) -> list[str]:
+    """Leave out hidden files, and those in hidden folders."""
+    return [name for name in names if not any(part.startswith(".") for part in Path(name).parts)]
 
 
 def _relative(folder: Path, names: Iterable[str]) -> list[str]:
@@ -564,7 +574,7 @@ def encoding_cells() -> Iterator[Cell]:
             case=f"jsonl: {encoding}",
             library="pandas" if is_equal else "-",
             ours=lambda folder, encoding=encoding: list(
-                sources.JsonlSource(_write(folder, _encode({"t": "é"}, encoding) * 1))
+                sources.JsonlSource(_write(folder, _encode({"t": "é"}, encoding)))
             ),
             theirs=lambda _, encoding=encoding: pd.read_json(
                 io.StringIO(_encode({"t": "é"}, encoding).decode(encoding)), lines=True
@@ -573,6 +583,105 @@ def encoding_cells() -> Iterator[Cell]:
             note="" if is_equal else "is not UTF-8" if encoding == "latin-1" else f"it is in {encoding[:6].upper()}",
         )
     yield from _jsonl_cells()
+    yield from _csv_cells()
+    yield from _compressed_cells()
+
+
+DIALECTS: Final[Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
+    "commas in quotes": ('a,b\n"x,y",z\n', {}, {}),
+    "quotes in quotes": ('a,b\n"say ""no""",""""\n', {}, {}),
+    "line ends in quotes": ('a,b\n"two\nlines","\r\n"\n"\n",z\n', {}, {}),
+    "a quoted header": ('"a,b","c\nd"\n1,2\n', {}, {}),
+    "empty fields": ('a,b,c\n,,\n"",1,\n', {}, {}),
+    "spaces around fields": ("a, b \n 1 , 2\n", {}, {}),
+    "`\\r\\n`": ("a,b\r\n1,2\r\n3,4\r\n", {}, {}),
+    "no line end at the end": ("a,b\n1,2", {}, {}),
+    "empty lines": ("\na,b\n\n1,2\n\n\n3,4\n\n", {}, {}),
+    "one column": ("a\n1\n2\n", {}, {}),
+    "no rows": ("a,b\n", {}, {}),
+    "words that pandas takes for null": ("a,b\nNA,null\nnan,None\n", {}, {}),
+    "numbers that are not changed": ("a,b\n007,1e5\n+1,0.10\n", {}, {}),
+    "tabs": ("a\tb\n1,5\t2\n", {"delimiter": "\t"}, {"sep": "\t"}),
+    "semicolons, quotes `'`": ("a;b\n'x;y';\"z\n", {"delimiter": ";", "quote": "'"}, {"sep": ";", "quotechar": "'"}),
+    "no quotes": ('a,b\n"x,y"\n', {"quote": ""}, {"quoting": csv.QUOTE_NONE}),
+    "no header": ("1,2\n3,4\n", {"names": ["a", "b"]}, {"names": ["a", "b"]}),
+    "two of three columns": ("a,b,c\n1,2,3\n", {"columns": ["a", "c"]}, {"usecols": ["a", "c"]}),
+    "types": (
+        "i,f,b,s\n-7,-1.5,true,1\n9007199254740993,1e300,false,x\n",
+        {"types": {"i": "int", "f": "float", "b": "bool"}},
+        {"dtype": {"i": "int64", "f": "float64", "b": "bool", "s": str}},
+    ),
+}
+"""The file, the arguments of the source, and those of pandas."""
+
+
+def _csv_cells() -> Iterator[Cell]:
+    for case, (text, options, arguments) in DIALECTS.items():
+        yield Cell(
+            group=ENCODINGS,
+            case=f"csv: {case}",
+            library="pandas",
+            ours=lambda folder, text=text, options=options: list(
+                sources.CsvSource(_write(folder, text.encode()), **options)
+            ),
+            theirs=lambda _, text=text, arguments=arguments: pd.read_csv(
+                io.BytesIO(text.encode()), **{"dtype": str, "keep_default_na": False, "index_col": False, **arguments}
+            ).to_dict("records"),
+        )
+    for case, data, message in (
+        ("a row with a field less", b"a,b\n1,2\n3\n", "a.txt:3: 1 fields, where the header has 2"),
+        ("a row with a field more", b"a,b\n1,2,3\n", "a.txt:2: 3 fields, where the header has 2"),
+        ("a quote that does not end", b'a,b\n"1,2\n', "a quoted text does not end"),
+        ("a quote within a field", b'a,b\n1"2"3,"4"5\n', "not CSV"),
+        ("`\\r` as line end", b"a,b\r1,2\r", "ends no line here"),
+    ):
+        yield Cell(
+            group=ENCODINGS,
+            case=f"csv: {case}",
+            library="-",
+            ours=lambda folder, data=data: list(sources.CsvSource(_write(folder, data))),
+            outcome="error",
+            note=message,
+        )
+
+
+def _compressed_cells() -> Iterator[Cell]:
+    rows = range(1000)
+    content: dict[str, tuple[Callable[[str], Any], bytes, Any]] = {
+        "text": (
+            sources.TextSource,
+            "".join(f"é {row}\n" for row in rows).encode(),
+            [{"text": f"é {n}"} for n in rows],
+        ),
+        "csv": (
+            sources.CsvSource,
+            "".join(["x,y\n", *(f"é,{row}\n" for row in rows)]).encode(),
+            [{"x": "é", "y": str(row)} for row in rows],
+        ),
+        "jsonl": (
+            sources.JsonlSource,
+            b"".join(_encode({"x": -row}, "utf-8") for row in rows),
+            [{"x": -n} for n in rows],
+        ),
+    }
+    for label, (source, data, expected) in content.items():
+        for tool, suffix in {"gzip": ".gz", "bzip2": ".bz2", "xz": ".xz"}.items():
+            for case, cut in (("", 0), (", two streams in one file", len(data) // 3)):
+                yield Cell(
+                    group=ENCODINGS,
+                    case=f"{label}: {suffix}{case}",
+                    library=tool,
+                    ours=lambda folder, source=source, data=data, tool=tool, suffix=suffix, cut=cut: list(
+                        source(_write(folder, _compress(tool, data[:cut], data[cut:]), f"a.txt{suffix}"))
+                    ),
+                    theirs=lambda _, expected=expected: expected,
+                )
+
+
+def _compress(tool: str, *parts: bytes) -> bytes:
+    """Compress each part that is not empty by a program."""
+    run = [subprocess.run([tool, "-c"], input=part, capture_output=True, check=True) for part in parts if part]
+    return b"".join(done.stdout for done in run)
 
 
 def _jsonl_cells() -> Iterator[Cell]:
@@ -612,7 +721,7 @@ def _jsonl_cells() -> Iterator[Cell]:
         ("nested 100,000 deep", b"[" * 100_000 + b"\n", "a.txt:1: RecursionError"),
         ("a number of 5,000 digits", b"9" * 5000 + b"\n", "a.txt:1: Exceeds the limit"),
         ("encoded surrogates", b'"\xed\xa0\x80"\n', "byte 2 of the line is not UTF-8"),
-        ("a tar file", b"0.json".ljust(257, b"\0") + b"ustar\0" + bytes(300), "a.txt:1"),
+        ("a tar file", b"0.json".ljust(257, b"\0") + b"ustar\0" + bytes(300), "a.txt:1: column 2: not JSON"),
     ):
         yield Cell(
             group=ENCODINGS,

@@ -17,6 +17,7 @@ import cv2
 import imagehash
 import numpy as np
 import tifffile
+import torch
 from PIL import Image, ImageOps
 
 import stagepipe
@@ -24,6 +25,7 @@ from stagepipe import defer
 from stagepipe.sinks.images_sink import ImagesSink
 from stagepipe.sinks.webdataset_sink import encode_field
 from stagepipe.stages import dedup, image
+from tests.differential.arrays import write as write_shard
 from tests.differential.cell import Cell
 
 HEIGHT, WIDTH = 8, 16
@@ -230,7 +232,32 @@ def read_with_tifffile(data: bytes, mode: str) -> np.ndarray:
     return cv2.cvtColor(color, cv2.COLOR_RGB2GRAY) if mode == "L" else color
 
 
+def without_unseen(pixels: np.ndarray) -> np.ndarray:
+    return np.where(pixels[..., 3:] == 0, 0, pixels).astype(np.uint8)
+
+
+def convert_lab(data: bytes) -> np.ndarray:
+    """Convert Lab as libtiff does, which OpenCV reads it with: white is that of D50, and the gamma is 2.4."""
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        stored = file.pages[0].asarray()
+    f_y = (stored[..., 0] * (100 / 255) + 16) / 116
+    colors = stored[..., 1:].view(np.int8).astype(np.float64)
+    f = np.stack([f_y + colors[..., 0] / 500, f_y, f_y - colors[..., 1] / 200], axis=-1)
+    xyz = np.where(f > 0.2069, f**3, (f - 0.13793) / 7.787) * (96.425, 100, 82.468)
+    to_rgb = np.array([[3.241, -1.5374, -0.4986], [-0.9692, 1.876, 0.0416], [0.0556, -0.204, 1.057]])
+    return np.rint(255 * ((np.clip(xyz @ to_rgb.T, 1, 100) - 1) / 99) ** (1 / 2.4)).astype(np.uint8)
+
+
 _LIBRARIES = {read_with_opencv: "opencv", read_with_pillow: "Pillow", read_with_tifffile: "tifffile"}
+
+
+def is_exact(case: str, mode: str) -> bool:
+    """Whether two decoders must have the same bytes: without loss, of 8 bits, and with no conversion of colors."""
+    return case.startswith(EXACT) and mode != "L" and not any(word in case for word in INEXACT)
+
+
+EXACT = ("PNG", "GIF", "WebP", "BMP", "PBM", "PGM", "PPM", "JPEG 2000", "TIFF")
+INEXACT = ("16", "65535", "CMYK", "YCbCr", "Lab", "12 bits")
 
 
 def decode_cell(case: str, target: str, make: Callable[[], bytes], read: Any, **options: Any) -> Cell:
@@ -242,7 +269,7 @@ def decode_cell(case: str, target: str, make: Callable[[], bytes], read: Any, **
         library=_LIBRARIES[read],
         ours=lambda folder: image.Decode(mode=mode, backend=backend)(make()),  # type: ignore[arg-type]
         theirs=lambda folder: read(make(), mode),
-        **{"tolerance": ROUNDING, **options},
+        **{"tolerance": 0.0 if is_exact(case, mode) else ROUNDING, **options},
     )
 
 
@@ -251,7 +278,11 @@ _TIFFS_OF_TIFFFILE = (
     "TIFF RGB of 16 bits", "TIFF of two pages",
 )  # fmt: skip
 _TORCHCODEC_FORMATS = ("PNG", "JPEG", "GIF", "WebP", "AVIF", "MPO")
-_UNSEEN = "a pixel whose alpha is 0 has no color"
+_UNSEEN: dict[str, Any] = {
+    "outcome": "different",
+    "note": "a pixel whose alpha is 0 has no color",
+    "expected": lambda folder: without_unseen(read_with_pillow(FILES["GIF P, a transparent color"](), "RGBA")),
+}
 _TORCHCODEC = [name for name in FILES if name.startswith(_TORCHCODEC_FORMATS) and not name.startswith("JPEG 2000")]
 _OPENCV_LAB = "opencv takes Lab for that of another white point; the page of image.Decode says so"
 
@@ -263,7 +294,7 @@ def make_decode_cells() -> list[Cell]:
     cells += [decode_cell(name, "opencv RGB", make, read_with_pillow) for name, make in {**FILES, **TIFFS}.items()]
     cells += [
         decode_cell(name, "torchcodec RGBA", FILES[name], read_with_pillow,
-            **({"outcome": "different", "note": _UNSEEN} if name == "GIF P, a transparent color" else {}),
+            **(_UNSEEN if name == "GIF P, a transparent color" else {}),
         )
         for name in _TORCHCODEC
     ]  # fmt: skip
@@ -279,7 +310,8 @@ def make_decode_cells() -> list[Cell]:
     ]
     cells += [
         decode_cell("TIFF Lab", "opencv RGB", lambda: save(_LAB, "TIFF"), read_with_pillow,
-                    outcome="different", note=_OPENCV_LAB),
+                    outcome="different", note=_OPENCV_LAB, tolerance=3,
+                    expected=lambda folder: convert_lab(save(_LAB, "TIFF"))),
         decode_cell("TIFF RGBA of 16 bits", "pillow RGB", lambda: write_tiff(RGBA_16, **_UNASSOCIATED),
                     read_with_tifffile),
         decode_cell("TIFF RGBA", "pillow RGB", lambda: write_tiff(RGBA, **_UNASSOCIATED),
@@ -383,6 +415,15 @@ def make_orientation_cells() -> list[Cell]:
         )
         for backend in ("pillow", "opencv")
     ]  # fmt: skip
+    cells += [
+        Cell(
+            group=group, case=f"JPEG, orientation {orientation}, backend {backend}", library="NumPy", tolerance=3,
+            ours=lambda folder, n=orientation, b=backend: image.Decode(backend=b)(save_blocks(n)),
+            theirs=lambda folder, n=orientation: turn(np.asarray(_BLOCKS), n),
+        )
+        for orientation in range(2, 9)
+        for backend in backends
+    ]  # fmt: skip
     deep = Image.fromarray(GREY_16)
     cells += [
         Cell(
@@ -415,6 +456,10 @@ _MAKERS: dict[str, Callable[[], Image.Image]] = {
     "I": lambda: _BLOCKS.convert("I"),
     "F": lambda: _BLOCKS.convert("F"),
 }
+
+
+def save_blocks(orientation: int) -> bytes:
+    return save(_BLOCKS, "JPEG", quality=100, subsampling=0, exif=exif(orientation))
 
 
 def make_picture(mode: str) -> Image.Image:
@@ -457,6 +502,24 @@ def make_encode_cells() -> list[Cell]:
         for backend in ("pillow", "opencv")
     ]  # fmt: skip
 
+    arrays: dict[str, np.ndarray] = {
+        "(height, width, 3)": np.asarray(_BLOCKS),
+        "(height, width, 4)": np.dstack([np.asarray(_BLOCKS), np.asarray(_BLOCKS)[..., 0]]),
+        "(height, width, 1)": np.asarray(_BLOCKS)[..., :1],
+        "(height, width)": np.asarray(_BLOCKS)[..., 0],
+    }
+    cells += [
+        Cell(
+            group=group, case=f"EncodeJpeg of an array {shape}, backend {backend}", library="opencv", tolerance=3,
+            ours=lambda folder, x=array, b=backend: read_with_opencv(
+                image.EncodeJpeg(quality=100, backend=b)(x), "RGB"
+            )[CENTERS],
+            theirs=lambda folder, x=array: np.broadcast_to(np.atleast_3d(x)[..., :3], (*x.shape[:2], 3))[CENTERS],
+        )
+        for shape, array in arrays.items()
+        for backend in ("pillow", "opencv")
+    ]  # fmt: skip
+
     def write(folder: Path, item: Any, file_format: Any) -> np.ndarray:
         ImagesSink("out", format=file_format).write_part([item], folder / "part")
         [file] = (folder / "part").iterdir()
@@ -479,6 +542,28 @@ def make_encode_cells() -> list[Cell]:
         for name, value in values.items()
         for file_format, tolerance in (("png", 0.0), ("jpeg", 4.0))
     ]  # fmt: skip
+    several = [
+        {"image": blocks, "name": "b"},
+        {"image": 255 - blocks, "name": "é"},
+        {"image": blocks // 2, "name": "a"},
+    ]
+
+    def write_several(folder: Path, **options: Any) -> dict[str, np.ndarray]:
+        path = write_shard(ImagesSink(folder / "out", field="image", format="png", **options), several, folder, 2)
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {str(file.relative_to(path)): read_with_opencv(file.read_bytes(), "RGB") for file in files}
+
+    cells += [
+        Cell(
+            group=group, case=f"sink images, three items, {case}", library="opencv",
+            ours=lambda folder, o=options: write_several(folder, **o),
+            theirs=lambda folder, n=names: {n[row]: several[row]["image"] for row in range(3)},
+        )
+        for case, options, names in (
+            ("numbered", {}, {row: f"000000/{row:08}.png" for row in range(3)}),
+            ("named", {"name": "name", "shard_items": 2}, {2: "000001/a.png", 0: "000000/b.png", 1: "000000/é.png"}),
+        )
+    ]  # fmt: skip
     cells += [
         Cell(
             group=group, case=f"sink images, a PIL image {mode}", library="-", outcome="error", note=note,
@@ -497,6 +582,26 @@ def make_encode_cells() -> list[Cell]:
         for dtype in ("uint16", "float32", "bool")
     ]  # fmt: skip
     return cells
+
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LARGE = np.repeat(np.repeat(RGB, 6, axis=0), 5, axis=1)
+"""48 x 80 pixels."""
+FITS = {"stretch": (10, 12), "contain": (10, 6), "cover": (20, 12), "crop": (20, 12), "pad": (10, 6)}
+"""Width and height before what `crop` cuts off and `pad` adds, of `LARGE` for 12 x 10 pixels. All are whole shares."""
+
+
+def normalize_with_torch(pixels: np.ndarray, *, channels_first: bool, dtype: str) -> np.ndarray:
+    planes = torch.from_numpy(pixels).permute(2, 0, 1).double() / 255
+    scaled = (planes - torch.tensor(_MEAN).double()[:, None, None]) / torch.tensor(_STD).double()[:, None, None]
+    return (scaled if channels_first else scaled.permute(1, 2, 0)).numpy().astype(dtype)
+
+
+def resize_with_opencv(pixels: np.ndarray, fit: str) -> np.ndarray:
+    resized = cv2.resize(pixels, FITS[fit], interpolation=cv2.INTER_AREA).reshape(*FITS[fit][::-1], -1)
+    if fit == "pad":
+        return np.pad(resized, ((3, 3), (0, 0), (0, 0)))
+    return resized[:, 5:15] if fit == "crop" else resized
 
 
 def make_stage_cells() -> list[Cell]:
@@ -520,6 +625,28 @@ def make_stage_cells() -> list[Cell]:
             group=group, case="Resize of I;16", library="opencv", tolerance=1,
             ours=lambda folder: np.asarray(image.Resize([8, 16], interpolation="box")(deep)),
             theirs=lambda folder: cv2.resize(np.asarray(deep), (16, 8), interpolation=cv2.INTER_AREA),
+        ),
+        *(
+            Cell(
+                group=group, case=f"Normalize of RGB, {layout} first, {dtype}", library="torch", tolerance=tolerance,
+                ours=lambda folder, c=layout == "channels", d=dtype: image.Normalize(
+                    _MEAN, _STD, channels_first=c, dtype=d
+                )(RGB),
+                theirs=lambda folder, c=layout == "channels", d=dtype: normalize_with_torch(
+                    RGB, channels_first=c, dtype=d
+                ),
+            )
+            for layout in ("channels", "rows")
+            for dtype, tolerance in (("float32", 2e-6), ("float16", 4e-3))
+        ),
+        *(
+            Cell(
+                group=group, case=f"Resize of {name} to 12 x 10, {fit}", library="opencv", tolerance=1,
+                ours=lambda folder, f=fit, x=pixels: image.Resize([12, 10], fit=f, interpolation="box")(x),
+                theirs=lambda folder, f=fit, x=pixels: resize_with_opencv(x, f),
+            )
+            for name, pixels in (("RGB", LARGE), ("an array (height, width, 1)", LARGE[..., :1]))
+            for fit in ("stretch", "contain", "cover", "crop", "pad")
         ),
         Cell(
             group=group, case="Decode of I;16 in a pipeline", library="opencv", tolerance=ROUNDING,

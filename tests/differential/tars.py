@@ -53,6 +53,24 @@ def read_tarfile(path: Path) -> list[Any]:
     ]
 
 
+def read_gnu_tar(path: Path) -> list[Any]:
+    """Group the files that GNU tar extracts. webdataset reads with `tarfile`, as stagepipe does; this does not."""
+    folder = path.parent / "extracted"
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", path, "-C", folder], check=True)
+    listed = subprocess.run(["tar", "-tf", path, "--quoting-style=literal"], check=True, capture_output=True)
+    names = [name for name in listed.stdout.decode().splitlines() if (folder / name).is_file()]
+    return [
+        {"__key__": key, **{name.removeprefix(f"{key}."): (folder / name).read_bytes() for name in members}}
+        for key, members in groupby(names, key=get_key)
+    ]
+
+
+def get_key(name: str) -> str:
+    folder, slash, file = name.rpartition("/")
+    return f"{folder}{slash}{file.partition('.')[0]}"
+
+
 def add(archive: tarfile.TarFile, name: str, data: bytes = b"", **attributes: Any) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(data)
@@ -147,6 +165,23 @@ def layout_cells() -> Iterable[Cell]:
             ours=lambda folder, name=name: read_ours(LAYOUTS[name](folder)),
             theirs=lambda folder, name=name: read_tarfile(LAYOUTS[name](folder)),
         )
+    for name in GNU_TAR_LAYOUTS:
+        yield Cell(
+            group=GROUP,
+            case=name,
+            library="GNU tar",
+            ours=lambda folder, name=name: read_ours(LAYOUTS[name](folder)),
+            theirs=lambda folder, name=name: read_gnu_tar(LAYOUTS[name](folder)),
+        )
+
+
+GNU_TAR_LAYOUTS: Final = (
+    *("plain names", "folders in the names", "dots in the folders", "equal names in two folders", "several dots"),
+    *("names beyond ASCII", "spaces and signs", "empty files", "sizes around a block", "a member of 3 MB"),
+    *("200 samples", "format ustar", "format gnu", "format pax"),
+    *("name of 120 characters, ustar", "name of 120 characters, gnu", "name of 120 characters, pax"),
+    "pax headers for all members, as `git archive` writes",
+)
 
 
 # What else a tar may hold
@@ -217,6 +252,16 @@ def special_cells() -> Iterable[Cell]:
         },
     }
     yield from _compare_with_webdataset(writers)
+    yield from (
+        Cell(
+            group=GROUP,
+            case=f"sparse file, {options}",
+            library="GNU tar",
+            ours=lambda folder, options=options: read_ours(write_sparse(folder, options)),
+            theirs=lambda folder, options=options: read_gnu_tar(write_sparse(folder, options)),
+        )
+        for options in SPARSE
+    )
     yield Cell(
         group=GROUP,
         case="two gzip streams in one file",
@@ -308,12 +353,23 @@ def field_cells() -> Iterable[Cell]:
             theirs=lambda folder, field=field, content=content: read_webdataset(
                 _make_field(folder, field, content), decode=True
             ),
+            expected=lambda _, field=field, content=content: [{"__key__": "0", field: content}],
             outcome="different" if is_different else "equal",
             note="is left as bytes; webdataset decodes it" if is_different else "",
         )
-    for case, members, note in (
-        ("hidden files in a folder", {"d/._0.jpg": b"no", "d/0.jpg": b"1"}, "webdataset makes a sample `d/` of it"),
-        ("a name that ends with a dot", {"0.": b"no", "1.jpg": b"1"}, "webdataset makes a field without a name of it"),
+    for case, members, sample, note in (
+        (
+            "hidden files in a folder",
+            {"d/._0.jpg": b"no", "d/0.jpg": b"1"},
+            {"__key__": "d/0", "jpg": b"1"},
+            "webdataset makes a sample `d/` of it",
+        ),
+        (
+            "a name that ends with a dot",
+            {"0.": b"no", "1.jpg": b"1"},
+            {"__key__": "1", "jpg": b"1"},
+            "webdataset makes a field without a name of it",
+        ),
     ):
         yield Cell(
             group=GROUP,
@@ -321,6 +377,7 @@ def field_cells() -> Iterable[Cell]:
             library="webdataset",
             ours=lambda folder, members=members: read_ours(make(folder, members)),
             theirs=lambda folder, members=members: read_webdataset(make(folder, members)),
+            expected=lambda _, sample=sample: [sample],
             outcome="different",
             note=f"is part of no sample; {note}",
         )

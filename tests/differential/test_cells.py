@@ -37,3 +37,22 @@ def test_the_page_has_all_cells():
 def test_a_difference_is_found(ours, theirs):
     assert find_difference(ours, theirs)
     assert not find_difference(ours, ours)
+
+
+def test_a_difference_must_be_the_one_that_is_expected(tmp_path: Path):
+    def make_cell(value: int, expected: int) -> Cell:
+        return Cell(
+            group="g", case="c", library="-", outcome="different", note="is 2",
+            ours=lambda _: value, theirs=lambda _: 1, expected=lambda _: expected,
+        )  # fmt: skip
+
+    results = []
+    for number, cell in enumerate((make_cell(2, 2), make_cell(3, 2), make_cell(1, 1))):
+        (tmp_path / str(number)).mkdir()
+        results.append(check(cell, tmp_path / str(number)))
+    assert results == ["", ": 3 instead of 2", "no difference"]
+
+
+def test_an_error_that_is_no_refusal_is_a_fault(tmp_path: Path):
+    cell = Cell(group="g", case="c", library="-", outcome="error", note="append", ours=lambda _: None.append(1))  # type: ignore[attr-defined]
+    assert "says nothing to a user: AttributeError" in check(cell, tmp_path)
