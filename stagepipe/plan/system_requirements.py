@@ -1,7 +1,7 @@
 """Checks the system's limits against what a plan needs, before anything starts. Runs in the caller's process.
 
 The needs are counted, not guessed: what each worker takes in the caller's process and in its own. They were measured
-with /proc/PID/fd and /proc/PID/status; tests/unit/plan/test_requirements.py and
+with /proc/PID/fd and /proc/PID/status; tests/unit/plan/test_system_requirements.py and
 tests/integration/test_system_limits.py check them.
 """
 

@@ -1,14 +1,22 @@
-"""The plan of a config: processes, segments with their windows, hops with their modes and reasons."""
+"""The plan of a config: processes, segments with their windows, hops with their modes and reasons.
+
+Chunks go from a dataset to the `Batch` after it, where each item of the source is one index. `device`: the GPU that
+each worker of a stage sees.
+"""
 
 from typing import Any
 
 import pytest
 
+from stagepipe import Pipeline
 from stagepipe.config import load
+from stagepipe.core import UsageError
 from stagepipe.costs import CostCurves
-from stagepipe.machine import Machine
+from stagepipe.machine import Machine, machine
 from stagepipe.plan import SINK_NAME, Plan, ProcessRole, make_plan
-from tests.support.pipelines import batch, pipeline, shuffle, stage
+from stagepipe.plan.planner import assign_devices
+from stagepipe.spec import StageSpec, Target
+from tests.support.pipelines import batch, outputs, pipeline, shuffle, stage
 
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
 MACHINE = Machine(cpus=4, memory_bytes=8 << 30)
@@ -133,3 +141,122 @@ def test_a_users_order_point_ends_a_segment_and_is_found_by_an_attribute_of_its_
     assert [segment.window for segment in plan.segments] == [12, 6], "a pair is two items of the source"
     hidden = make(stage("tests.support.order_points.HiddenPairs"))
     assert hidden.processes[1].role is ProcessRole.STAGE, "its source does not show it; the worker refuses it"
+
+
+TINY = "tests.support.tiny_samples.Tiny"
+
+
+def sends_chunks(*stages, **keys):
+    return [process.sends_chunks for process in processes(*stages, **keys)]
+
+
+def processes(*stages, arguments=None, dataset=None, **keys):
+    source = {
+        "uses": "stagepipe.sources.dataset",
+        "with": {"dataset": TINY, "with": {"count": 9}, **(arguments or {})},
+        **(dataset or {}),
+    }
+    config = {"name": "test", "source": source, "stages": list(stages), **keys}
+    return Pipeline(config).make_plan().processes
+
+
+def test_a_dataset_before_batch_sends_chunks():
+    assert sends_chunks(batch(4)) == [True, True, False]
+    assert sends_chunks(stage("same", fuse=True), batch(4), stage("same", name="last"), dataset={"workers": 3})[:2] == [
+        True,
+        True,
+    ]
+
+
+def test_the_source_of_chunks_knows_the_size_of_a_batch():
+    assert processes(batch(4))[0].chunk_batch_size == 4
+
+
+@pytest.mark.parametrize(
+    "stages, keys",
+    [
+        ([], {}),
+        ([stage("same"), batch(4)], {}),
+        ([stage("stagepipe.stages.Shuffle", with_={"size": 3}), batch(4)], {}),
+        ([batch(4, drop_last=True)], {"dataset": {"fuse": True}}),
+        ([batch(4)], {"dataset": {"stateful": True}}),
+        ([batch(4)], {"dataset": {"batch": {"size": 2}}}),
+        ([batch(4)], {"arguments": {"batch_size": 2}}),
+        ([batch(4)], {"transport": {"mode": "pipe"}}),
+        ([{**batch(4), "transport": "pipe"}], {}),
+        ([stage("tests.support.order_points.Pairs")], {}),
+    ],
+    ids=["no Batch", "a stage between", "Shuffle", "fused", "stateful", "lists", "batches", "pipe", "pipe to Batch",
+         "another order point"],
+)  # fmt: skip
+def test_others_send_single_items(stages, keys):
+    assert not any(sends_chunks(*stages, **keys))
+
+
+def test_more_small_items_are_in_flight():
+    source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": TINY, "with": {"count": 9}}}
+    plan = Pipeline({"source": source, "stages": [batch(4)]}).make_plan()
+    assert [segment.small_item_window for segment in plan.segments] == [2048, 256]
+
+
+def detect_on(device):
+    return StageSpec(name="detect", target=Target("my_ops.detect"), device=device)
+
+
+@pytest.mark.parametrize(
+    "device,available,expected",
+    [
+        (None, ("0",), None),
+        ("cuda", ("0", "1"), ("0", "1", "0", "1", "0")),
+        ("cuda", ("GPU-a",), ("GPU-a",) * 5),
+        ("cuda:1", ("3", "7"), ("7",) * 5),
+        ("cpu", ("0", "1"), ("",) * 5),
+        ("cpu", (), ("",) * 5),
+    ],
+)
+def test_workers_are_spread_over_the_devices(device, available, expected):
+    assert assign_devices(detect_on(device), 5, available) == expected
+
+
+@pytest.mark.parametrize("device,available", [("cuda", ()), ("cuda:0", ()), ("cuda:1", ("0",)), ("cuda:2", ("0", "1"))])
+def test_a_missing_device_is_named(device, available):
+    with pytest.raises(UsageError, match=rf"stages.detect.device: {device}, but"):
+        assign_devices(detect_on(device), 1, available)
+
+
+@pytest.mark.parametrize(
+    "value,expected", [("", ()), ("-1", ()), ("0", ("0",)), ("2, 3", ("2", "3")), ("GPU-8a,MIG-1", ("GPU-8a", "MIG-1"))]
+)
+def test_visible_devices_come_from_the_environment(monkeypatch, value, expected):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert machine.detect_machine().cuda_devices == expected
+
+
+def test_without_the_variable_they_come_from_the_driver(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "_NVIDIA_GPU_DIR", tmp_path)
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / name).mkdir()
+    assert machine.detect_machine().cuda_devices == ("0", "1")
+    monkeypatch.setattr(machine, "_NVIDIA_GPU_DIR", tmp_path / "nothing")
+    assert machine.detect_machine().cuda_devices == ()
+
+
+def test_a_plan_assigns_devices_to_each_process():
+    config = pipeline(stage("double", device="cuda", workers=2), stage("plus", device="cpu"), stage("same"))
+    plan = make_plan(load(config), Machine(4, 8 << 30, ("0", "1")), CURVES)
+    assert [process.visible_devices for process in plan.processes] == [None, ("0", "1"), ("",), None]
+    with pytest.raises(UsageError, match=r"stages.double.device"):
+        make_plan(load(config), Machine(4, 8 << 30), CURVES)
+
+
+def test_a_worker_sees_its_assigned_device(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    read = stage("os.getenv", name="read", field={"key": "name"})
+    source = {"uses": [{"name": "CUDA_VISIBLE_DEVICES"}] * 40}
+    seen = [item["name"] for item in outputs(pipeline({**read, "device": "cuda", "workers": 2}, source=source))]
+    assert set(seen) <= {"4", "5"}
+    for device, expected in (("cuda:1", "5"), ("cpu", "")):
+        assert [item["name"] for item in outputs(pipeline({**read, "device": device}, source=source))] == [
+            expected
+        ] * 40
