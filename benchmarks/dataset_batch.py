@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.command import add_names, finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, require_same, take_rounds
-from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
-from benchmarks.common.usage import CpuMeter
+from benchmarks.common.figures import format_figures, require_same
+from benchmarks.common.turn import CpuMeter, adopt_orphans, answer_turn, run_turn, take_rounds
 
 _BATCH = 256
 _TIMED_EPOCHS = 3

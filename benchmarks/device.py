@@ -18,7 +18,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.common.command import finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, take_rounds
+from benchmarks.common.figures import format_figures
+from benchmarks.common.turn import take_rounds
 from stagepipe.torch import Loader
 
 

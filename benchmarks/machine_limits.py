@@ -26,7 +26,8 @@ from functools import partial
 import numpy as np
 
 from benchmarks.common.command import finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, take_rounds
+from benchmarks.common.figures import format_figures
+from benchmarks.common.turn import take_rounds
 
 _SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _CACHED_BYTES = 1 << 20

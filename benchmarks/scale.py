@@ -26,10 +26,9 @@ import numpy as np
 
 import stagepipe
 from benchmarks.common.command import finish, hardware_line, make_parser, open_run
-from benchmarks.common.comparison import take_rounds
 from benchmarks.common.figures import Estimate, estimate
 from benchmarks.common.page import save_plot
-from benchmarks.common.usage import CpuMeter
+from benchmarks.common.turn import CpuMeter, take_rounds
 
 _SMALL_ITEMS, _MIN_SMALL_ITEMS = 60_000, 10_000
 """Divided by the number of stages. The first quarter is not measured: packets get longer once work is known."""
@@ -68,7 +67,7 @@ def _measure(config: dict[str, Any], count: int, *, is_cpu: bool) -> float:
 
 
 def _make_source(count: int, **values: Any) -> dict[str, Any]:
-    return {"uses": "benchmarks.common.array_stages.Arrays", "with": {"count": count, **values}}
+    return {"uses": "benchmarks.common.stages.Arrays", "with": {"count": count, **values}}
 
 
 def _pass_through(stages: int = 1, workers: int = 1, **keys: Any) -> float:

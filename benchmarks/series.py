@@ -14,7 +14,8 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.common.command import finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, take_rounds
+from benchmarks.common.figures import format_figures
+from benchmarks.common.turn import take_rounds
 from stagepipe import Pipeline
 
 _NAP_S = 0.005

@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.command import finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, require_same, take_rounds
-from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
-from benchmarks.common.usage import CpuMeter
+from benchmarks.common.figures import format_figures, require_same
+from benchmarks.common.turn import CpuMeter, adopt_orphans, answer_turn, run_turn, take_rounds
 
 _LIMIT_S = 600.0
 _ROW_GROUP = 1000

@@ -33,8 +33,8 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.common.command import finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, take_rounds
-from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
+from benchmarks.common.figures import format_figures
+from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn, take_rounds
 from stagepipe import Pipeline
 from stagepipe.core import Key, watch_torch_use
 from stagepipe.plan import StagePlan
@@ -45,7 +45,7 @@ from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, BoardLayout, Du
 SMALL_DICT: Final = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _ITEMS = 50_000
 _INLINE_ITEMS = 20_000
-_BESIDE_TORCH: Final = "benchmarks.hop.pipelines.PassOnBesideTorch"
+_BESIDE_TORCH: Final = "benchmarks.hop.PassOnBesideTorch"
 _LIMIT_S = 120.0
 
 
@@ -128,7 +128,7 @@ def _time_ns(run: Callable[[], None]) -> float:
 def _measure_worker(uses: str, **values: bool) -> float:
     config = {
         "name": "small-items",
-        "source": {"uses": "benchmarks.hop.pipelines.Dicts", "with": {"kind": "two numbers", "count": _ITEMS}},
+        "source": {"uses": "benchmarks.hop.Dicts", "with": {"kind": "two numbers", "count": _ITEMS}},
         "preload": ["torch"],
         "stages": [{"name": "pass_on", "uses": uses, "with": values}],
     }

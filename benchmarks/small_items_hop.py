@@ -28,7 +28,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.common.command import finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, take_rounds
+from benchmarks.common.figures import format_figures
+from benchmarks.common.turn import take_rounds
 from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
 from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransportRule, WakeEvent, make_packet_pipe
 

@@ -21,9 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from benchmarks.common.command import add_names, finish, make_parser, open_run
-from benchmarks.common.comparison import Figures, take_rounds
-from benchmarks.common.figures import Target, estimate, judge, ratio
-from benchmarks.common.turn import adopt_orphans, run_turn
+from benchmarks.common.figures import Figures, Target, estimate, judge, ratio
+from benchmarks.common.turn import adopt_orphans, run_turn, take_rounds
 from benchmarks.start_turn import TURNS
 
 _LIMIT_S = 300.0

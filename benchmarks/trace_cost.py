@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.command import add_names, finish, make_parser, open_run
-from benchmarks.common.comparison import format_figures, take_rounds
+from benchmarks.common.figures import format_figures
+from benchmarks.common.turn import take_rounds
 from stagepipe import Pipeline
 
-_STAGES = "benchmarks.common.array_stages"
+_STAGES = "benchmarks.common.stages"
 _ITEMS = {"small": 20_000, "image": 1_500}
 PIPELINES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "small": [{"name": "plus", "uses": f"{_STAGES}.plus"}],

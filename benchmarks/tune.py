@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from benchmarks.common.command import machine
 from benchmarks.common.turn import ROOT
-from benchmarks.verdicts.cases import CASES, Surroundings
+from benchmarks.verdicts import CASES, Surroundings
 from stagepipe.config import load
 from stagepipe.core import format_rate, parse_duration_ns
 from stagepipe.report import LiveRun

@@ -1,10 +1,10 @@
-"""Medians and ratios with their intervals, targets with their verdicts, and the waits of all rounds. Pure."""
+"""Medians and ratios with their intervals, the printed table of them, targets with verdicts, and waits. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median, stdev
@@ -218,3 +218,38 @@ def format_waits(waits: PooledWaits) -> str:
     'max of 120: 500 ms'
     """
     return f"{'p99' if waits.is_p99 else 'max'} of {waits.count:,}: {format_seconds(waits.value_s)}"
+
+
+Figures = dict[str, dict[str, list[float]]]
+"""A value for each round, by contestant and figure."""
+
+
+def require_same(found: Figures, figure: str) -> None:
+    """Raise AssertionError unless all contestants have the same value in all rounds: they delivered the same."""
+    values = {value for of_one in found.values() for value in of_one[figure]}
+    assert len(values) == 1, f"the contestants differ in {figure}: {sorted(values)}"
+
+
+_WIDTH = 26
+
+
+def format_figures(title: str, found: Figures, figures: Sequence[str], reference: str = "") -> Iterator[str]:
+    """Format a line for each contestant: medians, and their ratios to `reference`, which are taken within a round.
+
+    >>> list(format_figures("a hop", {"Pipe": {"us": [2.0] * 6}}, ["us"]))[1:]
+    ['      us', 'Pipe  2.00 [2.00, 2.00]']
+    """
+    width = 2 + max(map(len, found))
+    yield f"{title}: {describe_rounds(len(next(iter(found.values()))[figures[0]]))}"
+    yield _line("", width, [cell for name in figures for cell in (name, *([f"/ {reference}"] if reference else []))])
+    for name, own in found.items():
+        cells = []
+        for figure in figures:
+            cells.append(estimate(own[figure]).text())
+            if reference:
+                cells.append(ratio(own[figure], found[reference][figure]).text())
+        yield _line(name, width, cells)
+
+
+def _line(name: str, width: int, cells: Sequence[str]) -> str:
+    return (f"{name:{width}}" + "".join(f"{cell:{_WIDTH}}" for cell in cells)).rstrip()

@@ -14,14 +14,15 @@ Document = dict[str, Any]
 """The JSON of a run."""
 
 
-def make_table(titles: Sequence[str], rows: Iterable[Sequence[str]], rule: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the lines of a table in Markdown. `rule` stands below the titles, without it all is aligned to the left.
+def make_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: int | None = None) -> Iterator[str]:
+    """Yield the lines of a table in Markdown. With `left`, all columns after so many are aligned to the right.
 
     >>> list(make_table(["d", "us"], [["2", "9"]]))
     ['| d | us |', '|---|---|', '| 2 | 9 |']
     """
     yield format_row(titles)
-    yield f"|{'|'.join(rule or ['---'] * len(titles))}|"
+    texts = len(titles) if left is None else left
+    yield f"|{'|'.join(['---'] * texts + ['---:'] * (len(titles) - texts))}|"
     yield from map(format_row, rows)
 
 

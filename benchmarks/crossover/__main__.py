@@ -27,9 +27,7 @@ from pathlib import Path
 
 from benchmarks.common.command import add_corrupt, add_names, finish, machine_line, make_parser, open_run
 from benchmarks.common.turn import Placement
-from benchmarks.crossover.peers import TRANSFERS
-from benchmarks.crossover.rounds import CONTESTANTS, SizeResult, measure
-from benchmarks.crossover.verdict import draw, lines, make_table, targets
+from benchmarks.crossover import CONTESTANTS, TRANSFERS, SizeResult, draw, lines, make_size_table, measure, targets
 
 SIZES = tuple(2**power for power in range(1, 11))
 REPETITIONS = 10
@@ -39,7 +37,7 @@ _PLOT_SUFFIXES = (".svg", ".png")
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the plot and the JSON if requested."""
     options = _options(arguments)
-    multiprocessing.set_forkserver_preload(["benchmarks.crossover.peers"])
+    multiprocessing.set_forkserver_preload(["benchmarks.crossover"])
     about = open_run("crossover")  # before this process is pinned
     placement = Placement(pinned=not options.unpinned)
     print(placement.description, flush=True)
@@ -51,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     by_size, steady = lines(rows), lines(rows, steady=True)
     verdicts = list(targets(by_size, len(options.sizes)))
     for start, shown in (("the request", by_size), ("the first array", steady)):
-        print(f"\nMicroseconds per transfer, measured from {start}:\n", *make_table(shown), sep="\n")
+        print(f"\nMicroseconds per transfer, measured from {start}:\n", *make_size_table(shown), sep="\n")
     print("\nTargets, measured from the request:", *(target.line() for target in verdicts), sep="\n")
     if options.plot:
         draw(rows, options.plot, machine_line(about["machine"]))

@@ -1,6 +1,7 @@
 """Engines side by side on this machine: `python -m benchmarks.engines`.
 
     python -m benchmarks.engines [--sizes 100000 1200000] [--work-ms 0 1] [--rounds 6] [--json FILE]
+    python -m benchmarks.engines --page   # fill the table of docs/scaling.md from benchmarks/results/engines.json
 
 local                       the local engine
 islands                     `inside: local` on one node: the local engine in an actor of Ray
@@ -19,17 +20,22 @@ without Ray's own processes.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import finish, open_run
-from benchmarks.common.turn import order
-from benchmarks.engines.contestants import (
+from benchmarks.common.command import finish, hardware_line, open_run
+from benchmarks.common.figures import estimate, find_coverage, judge, ratio
+from benchmarks.common.page import fill, make_table
+from benchmarks.common.turn import FIGURES, ROOT, order
+from benchmarks.engines import (
     CONTESTANTS,
+    ENGINE_RAY,
+    ISLANDS,
     LOCAL,
     LONGER,
     RAY_DATA,
@@ -37,9 +43,11 @@ from benchmarks.engines.contestants import (
     Job,
     choose_cut,
 )
-from benchmarks.engines.make_page import TITLES, list_targets, make_rows
 from stagepipe.engine import RayCluster
 
+PAGE = ROOT / "docs" / "scaling.md"
+TITLES = ("item, work of a stage", "engine", "items/s", "CPU ms an item", "times Ray Data")
+RESULTS = FIGURES / "engines.json"
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
 _WORKS_MS = (0.0, 1.0)
 _BYTES_PER_ROUND = 4_000_000_000
@@ -56,7 +64,12 @@ def main() -> None:
     parser.add_argument("--work-ms", type=float, nargs="+", default=_WORKS_MS, help="CPU time of a stage for an item")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", type=Path, help="file for the figures of every round")
+    parser.add_argument("--page", action="store_true", help=f"measure nothing; fill {PAGE.name} from {RESULTS.name}")
     arguments = parser.parse_args()
+    if arguments.page:
+        made = "\n".join(make_lines(json.loads(RESULTS.read_text())))
+        PAGE.write_text(fill(PAGE.read_text(), "engines", made))
+        return
     document = open_run("engines", packages=["ray"])
     sections: list[dict[str, Any]] = []
     with closing(RayCluster("local")):  # what joins it later leaves it running
@@ -96,6 +109,57 @@ def _print_section(section: dict[str, Any]) -> None:
     print(f"\n{size}, {work}, {section['count']} items; local and islands {LONGER[LOCAL]} times as many")
     for cells in (TITLES, *make_rows(section)):
         print("".join(f"{cell:{width}}" for cell, width in zip(cells[1:], _WIDTHS, strict=True)).rstrip(), flush=True)
+
+
+def make_lines(documents: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the table, the verdicts, and where it was measured."""
+    sections = [section for document in documents for section in document["sections"]]
+    yield ""
+    yield from make_table(TITLES, (row for section in sections for row in make_rows(section)), left=2)
+    yield ""
+    yield from (f"- {' '.join(line.split())}" for section in sections for line in list_targets(section))
+    yield ""
+    for document in documents:
+        rounds = len(document["sections"][0]["rounds"][RAY_DATA])
+        machine = document["machine"]
+        yield f"`{document['command']}`: medians of {rounds} rounds, brackets: {100 * find_coverage(rounds):.0f} %"
+        yield f"interval; ratios of one round. {hardware_line(machine)}, commit {machine['commit']}, load average"
+        yield f"{machine['load_average']:.1f} at the start."
+
+
+def make_rows(section: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield the row of each contestant: the place, in the first row alone, its name and its figures."""
+    base = [values[0] for values in section["rounds"][RAY_DATA]]
+    place = f"{section['nbytes'] / 1e6:g} MB, {section['work_ms']:g} ms"
+    for name, values in section["rounds"].items():
+        rates, cpus_ms = [value[0] for value in values], [value[1] * 1e3 for value in values]
+        cut = section.get("cuts", {}).get(name)
+        label = name if cut is None else f"{name} ({cut[0]} rows a batch, {cut[1]} a read task, blocks of {cut[2]} MiB)"
+        yield [place, label, estimate(rates).text(0), estimate(cpus_ms).text(), ratio(rates, base).text()]
+        place = ""
+
+
+def list_targets(section: dict[str, Any]) -> list[str]:
+    """Return the verdict on each target that a section decides."""
+    rates = {name: [value[0] for value in values] for name, values in section["rounds"].items()}
+    place = f"{section['nbytes']:,} bytes, {section['work_ms']:g} ms"
+    targets, notes = [], []
+    if section["nbytes"] == 1_200_000 and not section["work_ms"]:
+        found = ratio(rates[ISLANDS], rates[RAY_DATA])
+        targets.append(judge(f"{place}: islands at least 5 times Ray Data", found, "{} times", at_least=5))
+        found = ratio(rates[ISLANDS], rates[LOCAL])
+        targets.append(judge(f"{place}: islands at least 0.8 of local", found, "{}", at_least=0.8))
+    if section["work_ms"] >= 1:
+        found = ratio(rates[RAY_DATA_ITEMS], rates[ENGINE_RAY])
+        name = f"{place}: an item takes engine: ray at most 1.1 times what the same by hand takes"
+        targets.append(judge(name, found, "{} times", at_most=1.1))
+        found = ratio(rates[RAY_DATA], rates[ENGINE_RAY])
+        notes.append(
+            f"{place}: an item takes engine: ray {found.text()} times what Ray Data takes with columns of arrays"
+        )
+    added = [1e6 / own - 1e6 / other for own, other in zip(rates[ENGINE_RAY], rates[RAY_DATA_ITEMS], strict=True)]
+    notes.append(f"{place}: engine: ray adds {estimate(added).text(0)} us an item to the same by hand")
+    return [*(target.line() for target in targets), *(f"      {note}" for note in notes)]
 
 
 if __name__ == "__main__":

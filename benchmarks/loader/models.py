@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from benchmarks.loader.contest import SEED
-from benchmarks.loader.samples import SAMPLE_COUNT, prepared
+from benchmarks.loader import SAMPLE_COUNT, SEED, prepared
 from stagepipe.core import Context, stage_locals
 from stagepipe.sources import files
 
@@ -59,7 +58,7 @@ def config(count: int, model_bytes: int) -> dict[str, Any]:
     ]
     return {
         "name": "three-models",
-        "source": {"uses": "benchmarks.loader.samples.Numbers", "with": {"count": count, "inputs": inputs}},
+        "source": {"uses": "benchmarks.loader.Numbers", "with": {"count": count, "inputs": inputs}},
         "stages": stages,
     }
 

@@ -1,13 +1,16 @@
 """A contestant's turn: check batches of the first epoch, time the next ones, measure memory. In its own process.
 
-What arrives is checked by short digests of each batch, which are compared between processes.
+It is the training process. stagepipe and DataLoader stand behind one interface, `Feed`: `epoch` yields the batches of
+an epoch, `close` ends the workers. What arrives is checked by short digests of each batch, which are compared between
+processes.
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,11 +18,10 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
-from benchmarks.common.turn import answer_turn
-from benchmarks.common.usage import CpuClocks, list_descendant_pids, measure_pss_bytes
-from benchmarks.loader import models, samples
-from benchmarks.loader.contest import (
+from benchmarks.common.turn import CpuClocks, answer_turn, list_descendant_pids, measure_pss_bytes
+from benchmarks.loader import (
     COLLATE,
     DATALOADERS,
     FORKED_PRELOADED,
@@ -30,9 +32,12 @@ from benchmarks.loader.contest import (
     THREE_PROCESSES,
     Answer,
     Job,
+    Workers,
+    make_collate_config,
+    models,
 )
-from benchmarks.loader.feeds import Batch, Feed, InProcess, Stagepipe, TorchLoader
-from benchmarks.loader.models import Images, Prepared, ThreeModels
+from benchmarks.loader.models import EpochSampler, Images, Prepared, ThreeModels
+from stagepipe.report import Report
 from stagepipe.torch import Loader
 
 FIELDS = ("image", "features")
@@ -177,7 +182,7 @@ def make(job: Job) -> Feed:
 
 def _collate(job: Job) -> Feed:
     if job.contestant.startswith("stagepipe"):
-        return Stagepipe(Loader(samples.config(job.contestant, job.side, job.batch, job.items)))
+        return Stagepipe(Loader(make_collate_config(job.contestant, job.side, job.batch, job.items)))
     return _dataloader(job, Prepared(job.side), job.batch)
 
 
@@ -211,6 +216,105 @@ def take_turn(**request: Any) -> dict[str, Any]:
     if job.contestant == REFERENCE:
         return {"digests": [digest(batch) for batch in islice(make(job).epoch(0), job.checked)]}
     return asdict(measure(job, make))
+
+
+Batch = dict[str, Any]
+_convert: Callable[[Any], Any] = default_convert  # it has no type annotations
+
+
+class Feed:
+    """A contestant, whose workers stay alive between epochs."""
+
+    @abstractmethod
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Start epoch `number` and return its batches."""
+
+    def close(self) -> None:
+        """End the workers, if there are any."""
+
+    def report_lines(self) -> list[str]:
+        """Return the lines of its report, if it has one, once it is closed."""
+        return []
+
+
+class Stagepipe(Feed):
+    """`stagepipe.torch.Loader`."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        self._loader.set_epoch(number)
+        return iter(self._loader)
+
+    def close(self) -> None:
+        self._loader.close()
+
+    def report_lines(self) -> list[str]:
+        return list(_summarize(self._loader.report()))
+
+
+def _summarize(report: Report) -> Iterator[str]:
+    for stage in report.stages:
+        shares = ", ".join(f"{name} {getattr(stage, name):.2f}" for name in ("busy", "starved", "blocked", "overhead"))
+        yield (
+            f"{stage.name}: {stage.items} items, run p50 {stage.run_ns.p50 / 1000:.0f} us; {shares}; "
+            f"CPU {stage.cpu_ns / 1e9:.2f} s"
+        )
+    for hop in report.hops:
+        phases = hop.phases
+        named = ((name.removesuffix("_ns"), getattr(phases, name).p50) for name in phases.__struct_fields__)
+        listed = ", ".join(f"{name} {ns / 1000:.0f}" for name, ns in named)
+        yield f"{hop.source} -> {hop.target}: cost p50 {hop.cost_ns.p50 / 1000:.0f} us ({listed})"
+    yield report.verdict.sentence
+
+
+class TorchLoader(Feed):
+    """`torch.utils.data.DataLoader` over a map-style dataset."""
+
+    def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None, workers: Workers) -> None:
+        """If `batch` is None, samples arrive one by one, converted but not collated."""
+        self._sampler = EpochSampler(items)
+        sampler: Any = self._sampler  # DataLoader passes the sampler's keys to the dataset, whatever their type
+        loader: DataLoader[Any] = DataLoader(
+            dataset,
+            batch_size=batch,
+            sampler=sampler,
+            num_workers=workers.count,
+            prefetch_factor=workers.prefetch,
+            persistent_workers=True,
+            multiprocessing_context=workers.context,
+        )
+        self._loader: DataLoader[Any] | None = loader
+        self._iterator: Iterator[Batch] | None = None
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Start an iteration; with persistent workers it is the same iterator every time."""
+        assert self._loader is not None, "closed"
+        self._sampler.epoch = number
+        self._iterator = iter(self._loader)
+        return self._iterator
+
+    def close(self) -> None:
+        """End the workers, and release the iterator that keeps them alive."""
+        shutdown = getattr(self._iterator, "_shutdown_workers", None)
+        if shutdown is not None:
+            shutdown()
+        self._loader = self._iterator = None
+
+
+class InProcess(Feed):
+    """A dataset's samples, one after another in this process: the reference for the others' first epoch."""
+
+    def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None) -> None:
+        """If `batch` is None, samples arrive one by one."""
+        self._dataset: Any = dataset  # its key is a SampleKey
+        self._items, self._batch = items, batch
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        samples: Iterator[Batch] = (self._dataset[number, position] for position in range(self._items))
+        while samples_of_batch := list(islice(samples, self._batch or 1)):
+            yield _convert(samples_of_batch[0]) if self._batch is None else default_collate(samples_of_batch)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Whole jobs by stagepipe and by what its users would otherwise pick, in interleaved rounds of one run.
 
     python -m benchmarks.peers [--quick] [--jobs images,models] [--only "stagepipe; DataLoader"] [--json FILE]
+    python -m benchmarks.peers --page   # fill the tables of docs/peers.md from benchmarks/results/peers.json
 
     images      JPEG files, decoded, resized, as float32, in batches of 64 x 3 x 224 x 224
     thumbnails  JPEG files, decoded, resized, each written to an npz file
@@ -24,22 +25,47 @@ A job is a section of the file, so that a run can be made job by job.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.common.command import add_names, finish, machine, machine_line, make_parser, repeat_command
-from benchmarks.common.turn import TurnError, adopt_orphans, order, run_turn
-from benchmarks.peers.contestants import CONTESTANTS, PACKAGES, REFERENCE, Contestant
+from benchmarks.common.command import (
+    add_names,
+    finish,
+    is_same_machine,
+    machine,
+    machine_line,
+    make_parser,
+    repeat_command,
+    replace_text,
+)
+from benchmarks.common.figures import (
+    VERDICTS,
+    Estimate,
+    compare,
+    estimate,
+    find_coverage,
+    format_seconds,
+    format_waits,
+    pool_waits,
+    quotient,
+    ratio,
+)
+from benchmarks.common.page import fill, format_row
+from benchmarks.common.page import make_table as make_rows
+from benchmarks.common.turn import FIGURES, ROOT, TurnError, adopt_orphans, order, run_turn
+from benchmarks.peers import CONTESTANTS, OURS, PACKAGES, REFERENCE, Contestant
 from benchmarks.peers.jobs import JOBS
-from benchmarks.peers.make_page import is_far_behind, judge, list_losses, make_table
-from benchmarks.peers.results import Results
 from benchmarks.peers.turn import find_difference
 
+RESULTS, PAGE = FIGURES / "peers.json", ROOT / "docs" / "peers.md"
 _ROUNDS = 6
 _QUICK_ROUNDS = 2
 _SETTINGS = {"min_s": 2.0, "max_s": 6.0}
@@ -61,6 +87,9 @@ class _Turn:
 def main(arguments: Sequence[str]) -> None:
     """Take the turns that are missing in the file, and print the tables."""
     options = _parse(arguments)
+    if options.page:
+        PAGE.write_text(make_page(RESULTS, PAGE.read_text()))
+        return
     os.environ.update(_ONE_THREAD)
     adopt_orphans()
     described = machine(PACKAGES)
@@ -149,7 +178,215 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_names(parser, "--jobs", list(JOBS), "job")
     add_names(parser, "--only", list(CONTESTANTS), "contestant", separator=";")
     parser.add_argument("--fresh", action="store_true", help="start these jobs over; others of the file stay")
+    parser.add_argument("--page", action="store_true", help=f"measure nothing; fill {PAGE.name} from {RESULTS.name}")
     return parser.parse_args(arguments)
+
+
+SCHEMA = "stagepipe.peers/2"
+_MAX_FAILURES = 2
+"""In a row."""
+
+
+class Results:
+    """The turns by job and contestant. A turn has figures, or the reason why there are none.
+
+    A job is a section of the file, with the commit, the machine and the settings of its own turns.
+    """
+
+    def __init__(
+        self, path: Path, about: dict[str, Any] | None = None, jobs: Sequence[str] = (), *, is_fresh: bool = False
+    ) -> None:
+        """Read the file. Each of `jobs` goes on if its turns are of the same commit, settings, machine and versions."""
+        self._path = path
+        self._sections: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            document = json.loads(path.read_text())
+            self._sections = document["jobs"] if document["schema"] == SCHEMA else {}
+        for job in jobs:
+            if is_fresh or job not in self._sections or not _can_go_on(self._sections[job]["about"], about or {}):
+                self._sections[job] = {"about": about, "turns": []}
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs of the file, with turns or none."""
+        return list(self._sections)
+
+    def describe(self, job: str) -> dict[str, Any]:
+        """Return the commit, the command, the settings and the machine of a job's turns."""
+        about: dict[str, Any] = self._sections[job]["about"]
+        return about
+
+    def has(self, job: str, contestant: str, number: int) -> bool:
+        """Return whether this turn is done. A failed inspection (round 0) is not: a contestant needs one."""
+        turns = [turn for turn in self._of(job, contestant) if turn["round"] == number]
+        return any(number or "figures" in turn for turn in turns)
+
+    def add(self, job: str, contestant: str, number: int, **figures: Any) -> None:
+        """Add a turn, and write the file."""
+        self._sections[job]["turns"].append({"contestant": contestant, "round": number, **figures})
+        replace_text(self._path, self._format())
+
+    def find_exclusion(self, job: str, contestant: str) -> str:
+        """Return why a contestant takes no more turns in a job, or "": its last turns failed, two in a row."""
+        last = self._of(job, contestant)[-_MAX_FAILURES:]
+        reasons = [turn["reason"] for turn in last if "reason" in turn]
+        return reasons[-1] if len(reasons) == _MAX_FAILURES else ""
+
+    def list_failures(self, job: str, contestant: str) -> list[tuple[int, str]]:
+        """Return the round and the reason of each failed turn."""
+        return [(turn["round"], turn["reason"]) for turn in self._of(job, contestant) if "reason" in turn]
+
+    def collect(self, job: str) -> dict[str, dict[str, dict[int, Any]]]:
+        """Return figure by contestant, by name, by round; round 0 is the one that inspected."""
+        found: dict[str, dict[str, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
+        for turn in self._sections[job]["turns"]:
+            for name, value in turn.get("figures", {}).items():
+                found[turn["contestant"]][name][turn["round"]] = value
+        return found
+
+    def _of(self, job: str, contestant: str) -> list[dict[str, Any]]:
+        return [turn for turn in self._sections[job]["turns"] if turn["contestant"] == contestant]
+
+    def _format(self) -> str:
+        """Write a turn to a line."""
+        sections = []
+        for job, section in self._sections.items():
+            turns = ",\n".join(map(json.dumps, section["turns"]))
+            about = json.dumps(section["about"])
+            sections.append(f'{json.dumps(job)}: {{"about": {about}, "turns": [\n{turns}\n]}}')
+        return f'{{"schema": "{SCHEMA}", "jobs": {{\n' + ",\n".join(sections) + "\n}}\n"
+
+
+def _can_go_on(before: dict[str, Any], about: dict[str, Any]) -> bool:
+    same = all(before[key] == about[key] for key in ("commit", "settings"))
+    return same and is_same_machine(before["machine"], about["machine"])
+
+
+_CLOSE = 0.95
+_MAX_CPU = 1.15
+SHORT_ROUNDS = 3
+"""Rounds of a contestant that is far behind: a turn of it takes as long as any other's."""
+_HEADER = (
+    "",
+    "items/s",
+    "times stagepipe",
+    "CPU for an item",
+    "first item",
+    "wait for a batch, all rounds",
+    "peak memory (PSS)",
+    "rounds (coverage)",
+)
+
+Rounds = Mapping[int, float]
+
+
+def make_table(results: Results, job: str) -> Iterator[str]:
+    """Yield a table in Markdown, the fastest first; at the end those without figures, with the reason."""
+    found = results.collect(job)
+    yield from make_rows(_HEADER, (), left=1)
+    timed = [name for name in found if found[name]["items_per_s"]]
+    for name in sorted(timed, key=lambda name: -median(found[name]["items_per_s"].values())):
+        figures = found[name]
+        rate, cpu = figures["items_per_s"], figures["cpu_s_per_item"]
+        times = "" if name == OURS or OURS not in timed else divide(rate, found[OURS]["items_per_s"]).text()
+        cells = (
+            f"**{name}**" if name == OURS else name,
+            f"{median(rate.values()):,.0f}" if median(rate.values()) >= 100 else f"{median(rate.values()):.1f}",
+            times,
+            format_seconds(median(cpu.values())),
+            format_seconds(median(figures["first_s"].values())),
+            format_waits(pool_waits(figures["waits"].values())),
+            f"{max(figures['pss_bytes'].values()) / 1e6:,.0f} MB" if figures["pss_bytes"] else "",
+            f"{len(rate)} ({estimate(list(rate.values())).coverage:.0%})",
+        )
+        yield format_row(cells)
+    for name in CONTESTANTS:
+        if name not in timed and (reason := results.find_exclusion(job, name)):
+            yield f"| {name} | *{reason}* |" + " |" * (len(_HEADER) - 2)
+
+
+def list_losses(results: Results, job: str) -> Iterator[str]:
+    """Yield a line for each contestant of the table that lost rounds, and what the brackets hold."""
+    found = results.collect(job)
+    for name in CONTESTANTS:
+        failures = results.list_failures(job, name)
+        if not failures or not found[name]["items_per_s"]:
+            continue
+        lost = "; ".join(f"round {number}: {reason}" for number, reason in failures)
+        excluded = ", and was excluded after two in a row" if results.find_exclusion(job, name) else ""
+        yield f"{name} failed in {lost}{excluded}"
+    if counts := [len(figures["items_per_s"]) for figures in found.values() if figures["items_per_s"]]:
+        coverage = find_coverage(min(counts))
+        few = (
+            f"; {min(counts)} rounds of those that are far behind: {coverage:.0%}" if min(counts) < max(counts) else ""
+        )
+        yield count_rounds(max(counts)) + few
+
+
+def divide(first: Rounds, second: Rounds) -> Estimate:
+    """Return the quotient of the medians of two contestants, as they are shown."""
+    return quotient(estimate(list(first.values())), estimate(list(second.values())))
+
+
+def is_far_behind(results: Results, job: str, contestant: str) -> bool:
+    """Return whether it had less than half the fastest's items/s in each of its first rounds, so that they suffice."""
+    found = results.collect(job)
+    own = found[contestant]["items_per_s"]
+    if contestant in (OURS, REFERENCE) or len(own) < SHORT_ROUNDS:
+        return False
+    others = [figures["items_per_s"] for figures in found.values()]
+    return all(2 * rate < max(other.get(number, 0.0) for other in others) for number, rate in own.items())
+
+
+def judge(results: Results, job: str) -> Iterator[str]:
+    """Yield what the figures say of stagepipe: items/s beside the fastest, CPU beside the cheapest."""
+    found = {name: figures for name, figures in results.collect(job).items() if figures["items_per_s"]}
+    others = [name for name in found if not name.startswith(OURS)]
+    if OURS not in found or not others:
+        return
+    fastest = max(others, key=lambda name: median(found[name]["items_per_s"].values()))
+    rate = divide(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
+    verdict = VERDICTS[compare(rate, at_least=_CLOSE)]
+    paired = _divide_rounds(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
+    yield (
+        f"{job}: {rate.text()} of the items/s of {fastest}: {verdict} (target: at least {_CLOSE}); in the same round "
+        f"{paired.text()}"
+    )
+    cheapest = min(others, key=lambda name: median(found[name]["cpu_s_per_item"].values()))
+    cpu = divide(found[cheapest]["cpu_s_per_item"], found[OURS]["cpu_s_per_item"])
+    verdict = VERDICTS[compare(cpu, at_least=1 / _MAX_CPU)]
+    yield f"{job}: {cpu.invert().text()} of the CPU of {cheapest}: {verdict} (target: at most {_MAX_CPU})"
+
+
+def _divide_rounds(numerators: Mapping[int, float], denominators: Mapping[int, float]) -> Estimate:
+    """Divide round by round: what slows the machine for a while slows both."""
+    rounds = [number for number in numerators if number in denominators]
+    return ratio([numerators[number] for number in rounds], [denominators[number] for number in rounds])
+
+
+def count_rounds(rounds: int) -> str:
+    """Describe what the brackets hold."""
+    coverage = find_coverage(rounds)
+    return (
+        f"medians of {rounds} rounds, whose intervals hold the true median with {coverage:.0%}; a ratio divides two "
+        "medians, and its brackets go from the lowest to the highest quotient of their intervals"
+    )
+
+
+def make_page(results_path: Path, page: str) -> str:
+    """Return the page with the tables of the results between its markers."""
+    results = Results(results_path)
+    return fill(page, "TABLES", "\n" + "\n".join(_make_lines(results)))
+
+
+def _make_lines(results: Results) -> Iterator[str]:
+    for job in results.jobs:
+        about = results.describe(job)
+        yield f"\n### {job.capitalize()}\n"
+        yield from make_table(results, job)
+        yield ""
+        yield from (f"- {line}" for line in (*judge(results, job), *list_losses(results, job)))
+        yield f"- commit {about['commit']}, `{about['command']}`; {machine_line(about['machine'])} at the start"
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.figures import count_waits
-from benchmarks.common.turn import answer_turn
-from benchmarks.common.usage import CpuMeter
+from benchmarks.common.turn import CpuMeter, answer_turn
 from benchmarks.peers.jobs import JOBS, Item, Job
 
 PADDED = "tokens"

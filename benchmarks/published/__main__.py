@@ -34,11 +34,8 @@ from typing import Any
 
 from benchmarks.common.command import add_corrupt, add_names, machine, machine_line, make_parser, repeat_command
 from benchmarks.common.turn import adopt_orphans
-from benchmarks.published.experiments import EXPERIMENTS
-from benchmarks.published.make_page import tables
-from benchmarks.published.results import Results, summarise
-from benchmarks.published.running import Settings, run_all
-from benchmarks.published.tables import E3
+from benchmarks.published.make_page import E3, tables
+from benchmarks.published.results import EXPERIMENTS, Results, Settings, run_all, summarise
 
 _SIZES = ("small", "default", "full")
 _ROUNDS = {"small": 1, "default": 6, "full": 6}

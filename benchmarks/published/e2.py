@@ -19,8 +19,18 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.published.child import CONTEXT, Child
-from benchmarks.published.model import TOTAL, Contestant, Experiment, Payload, Received
+from benchmarks.published import (
+    CONTEXT,
+    TOTAL,
+    Answering,
+    Child,
+    Contestant,
+    Experiment,
+    HopParts,
+    Payload,
+    Received,
+    RequestPeer,
+)
 
 Integers = npt.NDArray[np.int32]
 _INTEGER_BYTES = 36
@@ -64,7 +74,7 @@ def spoil(data: Any) -> Any:
     return data
 
 
-_SENDING, _PIPELINE = "benchmarks.published.e2:MechanismPeer", "benchmarks.published.pipelines:ListPeer"
+_SENDING, _PIPELINE = "benchmarks.published.e2:MechanismPeer", "benchmarks.published.e2:ListPeer"
 
 
 def _peer(name: str, mechanism: str, memory_factor: float = 3.5) -> Contestant:
@@ -298,3 +308,38 @@ class MechanismPeer:
         self._sender.close()
         getattr(self._mechanism, "close", lambda: None)()
         self._mechanism = None
+
+
+# ---------------------------------------------------------------------------------------------- stagepipe
+
+
+class Lists(Answering):
+    """The list of a payload.
+
+    `form` is `list`, `array` (an array created from the list for each request) or `ready` (an array created once).
+    """
+
+    def __init__(self, requests_from: str, n: int, form: str) -> None:
+        super().__init__(requests_from)
+        self._data, self._form = numbers(n), form
+        self._array = np.array(self._data if form == "ready" else [], np.int32)
+
+    def answer(self, number: int) -> Any:
+        if self._form == "ready":
+            self._array[0] = number
+            return self._array
+        self._data[0] = number
+        return self._data if self._form == "list" else np.array(self._data, np.int32)
+
+
+class ListPeer(RequestPeer):
+    """Two processes. `form` is that of `Lists`."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__("benchmarks.published.e2.Lists", form=form)
+        self.report_figures["parts_ns"] = {}
+
+    def _record(self, payload: str, hops: list[HopParts]) -> None:
+        (hop,) = hops
+        parts = {"send": hop.encode_ns + hop.send_ns, "receive": hop.receive_ns + hop.decode_ns}
+        self.report_figures["parts_ns"][payload] = parts

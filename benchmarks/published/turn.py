@@ -20,10 +20,9 @@ from typing import Any
 import psutil
 
 from benchmarks.common.command import write_json
-from benchmarks.common.turn import Placement
-from benchmarks.common.usage import CpuClocks, measure_ended_children_s
-from benchmarks.published.experiments import EXPERIMENTS, contestant, resolve
-from benchmarks.published.model import TOTAL, Cell, Contestant, Experiment, Job, Payload, Peer, Received, too_large
+from benchmarks.common.turn import CpuClocks, Placement, measure_ended_children_s
+from benchmarks.published import TOTAL, Cell, Contestant, Experiment, Job, Payload, Peer, Received, too_large
+from benchmarks.published.results import EXPERIMENTS, contestant, resolve
 
 _WARM_UPS = 5
 _RESET_PEAK = "5"
@@ -93,7 +92,7 @@ class _Measurement:
         transfers: list[_Transfer] = []
         begin = perf_counter_ns()
         for number in range(1, self.experiment.repetitions + 1):
-            if number > self.experiment.min_repetitions and perf_counter_ns() - begin > self.job.budget_s * 1e9:
+            if number > 1 and perf_counter_ns() - begin > self.job.budget_s * 1e9:
                 break
             transfers.append(self._transfer(payload, number, processes))
         return Cell(

@@ -39,14 +39,15 @@ from typing import Any
 
 from benchmarks.common.command import find_commit, finish, make_parser, open_run, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
-from benchmarks.verdicts.cases import CASES, Case, Surroundings
+from benchmarks.verdicts import CASES, Case, Surroundings
 
 _LIMIT_S = 150.0
 _MAX_STEPS = 3
 _MIN_GAIN = 1.05
 _ANSWER_S = 0.02
 _QUOTA_SHARE = 0.15
-_MIN_OTHER_CPU_SHARE = 0.25
+MIN_OTHER_CPU_SHARE = 0.25
+"""Other programs that use less of the CPUs are not what disturbs a run."""
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 Round = dict[str, Any]
@@ -140,7 +141,7 @@ def _is_disturbed(case: Case, found: Round) -> bool:
     """Whether other programs were the limit, by what they used as well as by the verdict."""
     before = found["steps"][0]
     cpus = len(os.sched_getaffinity(0))
-    is_busy = before.get("other_cpus", 0.0) >= _MIN_OTHER_CPU_SHARE * cpus
+    is_busy = before.get("other_cpus", 0.0) >= MIN_OTHER_CPU_SHARE * cpus
     return case.trouble != "busy" and is_busy and before["verdict"]["limited_by"] == "other programs"
 
 
@@ -151,9 +152,7 @@ def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round
         with burn_cpus(len(os.sched_getaffinity(0))) if case.trouble == "busy" else ExitStack():
             before = _run(case, folder, port, (), cpu_group)
         verdict, steps = before["verdict"], [_describe_step("", before, case)]
-        if records is not None:
-            records.mkdir(parents=True, exist_ok=True)
-            (records / f"{case.name.replace(' ', '_')}.json").write_text(before["record"])
+        keep_record(records, case.name.replace(" ", "_"), before)
         if case.change or case.trouble:
             after = _run(case, folder, port, case.change, "")
             steps.append(_describe_step(" ".join(case.change) or f"without {case.trouble}", after, case))
@@ -191,6 +190,13 @@ def _run(case: Case, folder: Path, port: int, overrides: Sequence[str], cpu_grou
         "cpu_group": cpu_group,
     }
     return run_turn("benchmarks.verdicts.turn", job, _LIMIT_S)
+
+
+def keep_record(folder: Path | None, name: str, result: Round) -> None:
+    """Write the record of a run, if a folder was given."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(result["record"])
 
 
 def _describe_step(fix: str, result: Round, case: Case) -> Round:

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from benchmarks.common.command import find_commit, finish, make_parser, open_run, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
+from benchmarks.verdicts.__main__ import MIN_OTHER_CPU_SHARE, burn_cpus, keep_record
 from benchmarks.verdicts.turn import decode_record
 from stagepipe.report import Report, RunRecord, StageRecord, build_report
 from stagepipe.report.utilization import compute_lost_ns, compute_startup_ns
@@ -50,9 +51,6 @@ _MIN_SHARE: Final = 0.5
 
 _MIN_LOST_SHARE: Final = 0.2
 """Restarts that took this share of the time after start-up have to be named."""
-
-_MIN_OTHER_CPU_SHARE: Final = 0.25
-"""Other programs that use less of the CPUs are not what disturbs a run."""
 
 _MIN_TRIVIAL_ITEMS: Final = 20_000
 """Trivial stages work long enough to be judged: the start-up takes less than half of the run."""
@@ -235,7 +233,7 @@ def _find_wrong_limit(each: Combination, record: RunRecord, report: Report) -> I
 def _list_limits(each: Combination, record: RunRecord) -> set[tuple[str, str]]:
     """The limits that are right after the start, if restarts and the sink have taken little time."""
     limits = set()
-    if record.other_cpus >= _MIN_OTHER_CPU_SHARE * record.cpus:  # then nothing may be busy: it says so
+    if record.other_cpus >= MIN_OTHER_CPU_SHARE * record.cpus:  # then nothing may be busy: it says so
         limits |= {("machine", "other programs"), ("none", "")}
     if each.work == "trivial":
         limits |= {("hop", "hops"), ("machine", "cpus")}
@@ -293,8 +291,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _run(each: Combination, folder: Path, records: Path | None) -> dict[str, Any]:
-    from benchmarks.verdicts.__main__ import burn_cpus
-
     own = tempfile.mkdtemp(dir=folder)
     job = {"config": make_config(each, own), "overrides": (), "consumer_ms": 0, "cpu_group": ""}
     try:
@@ -305,10 +301,8 @@ def _run(each: Combination, folder: Path, records: Path | None) -> dict[str, Any
     record = decode_record(result["record"])
     report = build_report(record)
     faults = find_faults(each, record, report)
-    if records is not None:
-        records.mkdir(parents=True, exist_ok=True)
-        (records / f"{each.name}.json").write_text(result["record"])
-    is_busy = record.other_cpus >= _MIN_OTHER_CPU_SHARE * record.cpus
+    keep_record(records, each.name, result)
+    is_busy = record.other_cpus >= MIN_OTHER_CPU_SHARE * record.cpus
     is_disturbed = bool(faults) and is_busy and report.verdict.limited_by == "other programs"
     return {
         "result": "disturbed" if is_disturbed else "wrong" if faults else "right",

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 from benchmarks.common.command import hardware_line
 from benchmarks.common.page import fill, make_table
-from benchmarks.common.turn import ROOT
+from benchmarks.common.turn import FIGURES, ROOT
+from benchmarks.verdicts import CASES, Case
 from benchmarks.verdicts.__main__ import list_undisturbed
-from benchmarks.verdicts.cases import CASES, Case
 
-_RESULTS: Final = ROOT / "docs" / "benchmarks"
 _MAX_TEXT_CHARS: Final = 60
 
 
@@ -79,8 +78,8 @@ def _shorten(advice: str) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("verdicts", type=Path, nargs="?", default=_RESULTS / "verdicts.json")
-    parser.add_argument("plan", type=Path, nargs="?", default=_RESULTS / "plan_score.json")
+    parser.add_argument("verdicts", type=Path, nargs="?", default=FIGURES / "verdicts.json")
+    parser.add_argument("plan", type=Path, nargs="?", default=FIGURES / "plan_score.json")
     parser.add_argument("page", type=Path, nargs="?", default=ROOT / "docs" / "verdicts.md")
     options = parser.parse_args(arguments)
     verdicts, plan = (json.loads(path.read_text()) for path in (options.verdicts, options.plan))

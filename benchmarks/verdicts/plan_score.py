@@ -26,8 +26,8 @@ import msgspec
 
 from benchmarks.common.command import finish, make_parser, open_run, write_json
 from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
+from benchmarks.verdicts import CASES, Case, Surroundings
 from benchmarks.verdicts.__main__ import _serve_slowly
-from benchmarks.verdicts.cases import CASES, Case, Surroundings
 from stagepipe import Pipeline
 
 _LIMIT_S = 120.0

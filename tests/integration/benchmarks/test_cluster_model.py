@@ -6,16 +6,22 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from benchmarks.cluster_model.__main__ import main
-from benchmarks.cluster_model.costs import COSTS_FILE, ClusterSize, load_costs
-from benchmarks.cluster_model.formula import ModelEngine, get_total_cpu_s
-from benchmarks.cluster_model.measure import CpuPoint, make_measured_job
-from benchmarks.cluster_model.tables import format_agreement, format_least_nodes
+from benchmarks.cluster_model import (
+    COSTS_FILE,
+    ClusterSize,
+    CpuPoint,
+    ModelEngine,
+    get_total_cpu_s,
+    load_costs,
+    make_measured_job,
+)
+from benchmarks.cluster_model.__main__ import format_agreement, format_least_nodes, main
+from benchmarks.common.turn import FIGURES
 from tests.support.paths import ROOT
 
 
-@pytest.mark.parametrize("network", [10.0, 100.0])
-def test_all_engines_are_simulated_and_drawn(network, tmp_path, capsys):
+def test_all_engines_are_simulated_and_drawn(tmp_path, capsys):
+    network = 10.0
     path, plot = tmp_path / "model.json", tmp_path / "new" / "model.svg"
     options = ["--nodes", "1", "4", "--cpus", "2", "--network", f"{network}", "--json", str(path), "--plot", str(plot)]
     main(options)
@@ -72,7 +78,7 @@ def test_the_page_has_the_tables_of_the_measured_costs():
     points = json.loads(COSTS_FILE.read_text())["points"]
     for line in (*format_least_nodes(ClusterSize(nodes=1), costs), *format_agreement(points, costs)):
         assert line in page
-    rates = json.loads((ROOT / "docs/benchmarks/cluster_model.json").read_text())
+    rates = json.loads((FIGURES / "cluster_model.json").read_text())
     assert rates["ray"] == asdict(costs.ray)
     for panel in rates["panels"]:
         for curve in panel["curves"]:

@@ -9,8 +9,7 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from benchmarks.common.turn import ROOT, TurnError, adopt_orphans, run_turn
-from benchmarks.common.usage import CpuMeter
+from benchmarks.common.turn import ROOT, CpuMeter, TurnError, adopt_orphans, run_turn
 
 TURN = """
 import json, subprocess, sys, tempfile
@@ -91,7 +90,7 @@ def test_the_cpu_meter_counts_children_that_run_and_that_have_ended():
 
 FORKING = """
 import os, signal, time
-from benchmarks.common.usage import measure_pss_bytes
+from benchmarks.common.turn import measure_pss_bytes
 
 pages = b"x" * (64 << 20)
 alone = measure_pss_bytes()

@@ -1,15 +1,13 @@
 """benchmarks/loader runs every contestant in its own process and checks what each delivers."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from benchmarks.loader import __main__ as command
-from tests.support.paths import ROOT
+from tests.support.command import run_benchmark
 from tests.support.processes import list_run_command_lines
 
 TINY = ("--rounds", "1", "--batch", "2", "--side", "16", "--items", "6", "--model-mb", "1")
@@ -37,14 +35,7 @@ def images(tmp_path_factory):
 
 
 def run_loader(*options):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.loader", *TINY, *options],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        cwd=ROOT,
-    )
+    return run_benchmark("loader", *TINY, *options, timeout=DEADLINE_S)
 
 
 def leftovers():
@@ -91,7 +82,9 @@ def test_the_quickstart_and_its_dataset_yield_the_same_batches(images, tmp_path)
     assert {target["met"] for target in found["targets"]} == {None}, "one round decides nothing"
 
 
-@pytest.mark.parametrize("name", ["collate:stagepipe header only", "collate:DataLoader"])
+@pytest.mark.parametrize(
+    "name", ["collate:stagepipe header only", pytest.param("collate:DataLoader", marks=pytest.mark.slow)]
+)
 def test_a_wrong_batch_is_detected(name):
     done = run_loader("--only", name, "--corrupt", name.partition(":")[2])
     assert done.returncode == 1

@@ -1,29 +1,20 @@
 """benchmarks.peers runs a job's functions by each contestant in a process of its own, and compares the samples."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from benchmarks.peers import OURS, REFERENCE
 from benchmarks.peers import __main__ as command
-from benchmarks.peers.contestants import OURS, REFERENCE
 from benchmarks.peers.jobs import Process
-from tests.support.paths import ROOT
-
-
-def run_peers(*options):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
+from tests.support.command import run_benchmark
 
 
 @pytest.mark.timeout(120)
 def test_the_contestants_deliver_the_samples_of_the_plain_loop(tmp_path):
     path = tmp_path / "peers.json"
     names = f"{OURS}; {REFERENCE}; Pool.imap"
-    done = run_peers("--jobs", "tokens", "--only", names, "--quick", "--rounds", "1", "--json", str(path))
+    done = run_benchmark("peers", "--jobs", "tokens", "--only", names, "--quick", "--rounds", "1", "--json", str(path))
     assert done.returncode == 0, done.stderr
     section = json.loads(path.read_text())["jobs"]["tokens"]
     inspected = {turn["contestant"]: turn["figures"] for turn in section["turns"] if turn["round"] == 0}

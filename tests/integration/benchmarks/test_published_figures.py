@@ -4,14 +4,12 @@ import pytest
 
 from benchmarks.common.figures import estimate
 from benchmarks.common.page import fill
-from benchmarks.crossover.rounds import CONTESTANTS
-from benchmarks.crossover.rounds import Row as CrossoverRow
-from benchmarks.crossover.verdict import lines, targets
-from benchmarks.published.model import Cell, Turn
+from benchmarks.crossover import CONTESTANTS, lines, targets
+from benchmarks.crossover import Row as CrossoverRow
+from benchmarks.published import Cell, Turn
+from benchmarks.published.make_page import experiment_tables, losses, reference
+from benchmarks.published.make_page import targets as published_targets
 from benchmarks.published.results import summarise
-from benchmarks.published.tables import experiment_tables
-from benchmarks.published.verdicts import losses, reference
-from benchmarks.published.verdicts import targets as published_targets
 
 PAYLOAD = "70,000 x 784"
 OURS = "stagepipe, responder copies"

@@ -1,14 +1,17 @@
-"""benchmarks.measured writes the tables of docs/measured.md from the figures of a run."""
+"""benchmarks.measured writes the tables of docs/measured.md and README.md, and draws the plot, from figures of runs."""
 
-import json
+import html
+import re
 
 import pytest
 
 from benchmarks import measured
 from benchmarks.common.command import machine
-from benchmarks.hop.tables import make_hop_table, make_loop_table
-from benchmarks.loader.tables import find_part, make_loader_table
-from benchmarks.loader.tables import targets as loader_targets
+from benchmarks.common.figures import Estimate
+from benchmarks.hop.__main__ import make_hop_table, make_loop_table
+from benchmarks.loader.__main__ import find_part, make_loader_table
+from benchmarks.loader.__main__ import targets as loader_targets
+from benchmarks.peers.__main__ import PAGE, RESULTS, make_page
 
 ABOUT = {"command": "python -m benchmarks.hop", "machine": machine()}
 ROUNDS = 6
@@ -114,29 +117,83 @@ def test_the_memory_of_models_stands_in_one_table():
     ]
 
 
-def test_only_the_tables_with_figures_change(hop, tmp_path, monkeypatch):
-    page = tmp_path / "docs" / "measured.md"
-    page.parent.mkdir()
-    page.write_text(
+def test_only_the_tables_with_figures_change(hop):
+    page = (
         "a\n<!-- hop -->old<!-- end hop --><!-- loop --><!-- end loop -->\nb\n<!-- models -->kept<!-- end models -->\n"
     )
-    (tmp_path / "hop.json").write_text(json.dumps(hop))
-    monkeypatch.setattr(measured, "ROOT", tmp_path)
-    measured.main([str(tmp_path / "hop.json")])
-    text = page.read_text()
+    text = measured.replace_tables(page, hop)
     assert "old" not in text
     assert "| stagepipe copied | 60.0 |" in text
     assert text.endswith("b\n<!-- models -->kept<!-- end models -->\n")
 
 
 def test_the_page_has_a_place_for_each_table():
-    text = (measured.ROOT / "docs" / "measured.md").read_text()
+    text = measured.MEASURED.read_text()
     for name in ("hop", "loop", "quickstart", "collate", "models"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- end {name} -->") == 1
 
 
 def test_the_tables_of_the_page_are_those_of_the_committed_figures():
-    text = (measured.ROOT / "docs" / "measured.md").read_text()
-    paths = [str(measured.ROOT / "docs" / "benchmarks" / name) for name in ("hop.json", "loader.json")]
-    assert measured.replace_tables(text, paths) == text
-    assert measured.replace_tables(text.replace("stagepipe copied |", "stagepipe copied | 1", 1), paths) == text
+    text = measured.MEASURED.read_text()
+    runs = [measured.load(name) for name in ("hop", "loader")]
+    assert measured.replace_tables(text, *runs) == text
+    assert measured.replace_tables(text.replace("stagepipe copied |", "stagepipe copied | 1", 1), *runs) == text
+
+
+@pytest.mark.parametrize(
+    "low, value, high, words",
+    [
+        (22.0, 30.0, 61.0, "30.0 [22.0, 61.0] times faster"),
+        (0.4, 0.5, 0.8, "2.00 [1.25, 2.50] times slower"),
+        (0.9, 1.1, 1.2, "undecided: 1.10 [0.90, 1.20] times as fast"),
+    ],
+)
+def test_a_ratio_is_said_from_our_side(low, value, high, words):
+    assert measured.Comparison("a hop", "1 us", "Pipe: 2 us", Estimate(value, low, high, 0.97)).say() == words
+
+
+def test_the_summary_is_that_of_the_committed_figures():
+    text = measured.MEASURED.read_text()
+    assert text.count("times faster |") >= 3
+    assert measured.replace_summary(text) == text
+    assert measured.replace_summary(text.replace("times faster |", "times |", 1)) == text
+
+
+def test_the_jobs_of_readme_are_those_of_the_committed_figures():
+    text = measured.README.read_text()
+    assert "plain loop: 404,428 | **0.23 [" in text  # what is lost is shown
+    assert measured.replace_jobs(text) == text
+    assert measured.replace_jobs(text.replace("404,428", "40,428")) == text
+
+
+def test_the_plot_of_readme_is_that_of_the_committed_figures(tmp_path):
+    measured.draw_plot(tmp_path / "hop.svg")
+    made, kept = (path.read_text() for path in (tmp_path / "hop.svg", measured.PLOT))
+    assert find_markers(made) == find_markers(kept)
+    assert len(find_markers(kept)) >= 25
+
+
+def find_markers(svg):
+    """The places of the points, to a pixel; the rest differs between versions of matplotlib."""
+    points = re.findall(r'<use xlink:href="#\w+" x="([\d.]+)" y="([\d.]+)" style="fill: #\w+; stroke: #\w+', svg)
+    return [(round(float(x)), round(float(y))) for x, y in points]
+
+
+def test_readme_is_short():
+    text = measured.README.read_text()
+    assert len(text.splitlines()) <= 130
+    assert len(re.findall(r"(?<!!)\[[^]]+\]\([^)]+\)", text)) <= 12
+
+
+def test_the_picture_shows_a_fix_that_pays():
+    svg = html.unescape((measured.ROOT / "docs" / "pictures" / "report.svg").read_text()).replace("\xa0", " ")
+    assert "try: " in svg
+    before, *after = (float(rate.replace(",", "")) for rate in re.findall(r"out, ([\d,.]+) items/s, ", svg))
+    assert after
+    assert after[-1] > 1.2 * before
+
+
+def test_the_tables_of_whole_jobs_are_those_of_the_committed_figures():
+    text = PAGE.read_text()
+    assert "| **stagepipe** |" in text
+    assert make_page(RESULTS, text) == text

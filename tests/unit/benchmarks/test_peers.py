@@ -7,11 +7,10 @@ import pytest
 
 from benchmarks.common.figures import count_waits, format_seconds, pool_waits
 from benchmarks.common.turn import TurnError
+from benchmarks.peers import CONTESTANTS, OURS, REFERENCE, Contestant
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers.contestants import CONTESTANTS, OURS, REFERENCE, Contestant
+from benchmarks.peers.__main__ import Results, divide, is_far_behind, judge, list_losses, make_page, make_table
 from benchmarks.peers.jobs import JOBS
-from benchmarks.peers.make_page import divide, is_far_behind, judge, list_losses, make_page, make_table
-from benchmarks.peers.results import Results
 from benchmarks.peers.turn import digest_batches, find_difference
 from tests.support.paths import ROOT
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.turn import FIGURES
+from benchmarks.verdicts import CASES, Case, Surroundings
 from benchmarks.verdicts.__main__ import _is_disturbed, format_case, list_undisturbed
-from benchmarks.verdicts.cases import CASES, Case, Surroundings
 from benchmarks.verdicts.make_page import main as make_page
 from benchmarks.verdicts.turn import decode_record, encode_record, take_turn
 from stagepipe.report import RunRecord
@@ -82,6 +83,6 @@ def test_the_table_of_the_docs_is_that_of_the_results(tmp_path):
     docs = Path(__file__).parents[3] / "docs"
     page = tmp_path / "verdicts.md"
     page.write_text((docs / "verdicts.md").read_text())
-    results = [str(docs / "benchmarks" / name) for name in ("verdicts.json", "plan_score.json")]
+    results = [str(FIGURES / name) for name in ("verdicts.json", "plan_score.json")]
     make_page([*results, str(page)])
     assert page.read_text() == (docs / "verdicts.md").read_text()

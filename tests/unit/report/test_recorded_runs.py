@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.verdicts import CASES
 from benchmarks.verdicts.__main__ import is_right
-from benchmarks.verdicts.cases import CASES
 from benchmarks.verdicts.turn import decode_record
 from stagepipe.report.verdict import judge
 

@@ -1,4 +1,9 @@
-"""Bytes and memory on one machine: Listener and Client, a Unix socket, memfds sent over one, and iceoryx2.
+"""E4: a client requests one array from another process and waits until it has arrived.
+
+There are four shapes (float64). Each is timed including the creation of the array, as published, and with an array that
+was created beforehand ("ready"). The number of the request is the seed of the array; a ready array is stamped with it.
+Here: the arrays, their check, the base of the contestants with a server, the list of contestants, and those that need
+no server of others: Listener and Client, a Unix socket, memfds sent over one, and iceoryx2. The rest is in e4_servers.
 
 iceoryx2's server writes into a loaned slice of shared memory, and the client reads it in place. Both sides wait for an
 event. Polling would be faster, but would occupy a processor on each side.
@@ -12,15 +17,201 @@ import mmap
 import os
 import socket
 import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.published.e4 import Array, Maker, Served, start_maker
-from benchmarks.published.model import Payload, turn_prefix
+import stagepipe
+from benchmarks.published import (
+    Answering,
+    Child,
+    Contestant,
+    Experiment,
+    Payload,
+    Received,
+    RequestPeer,
+    serve_commands_in_thread,
+    turn_prefix,
+)
+
+Array = npt.NDArray[np.float64]
+SHAPES = {"A": (1, 3, 224, 224), "B": (2, 1024, 16, 16), "C": (2, 3, 16, 224, 224), "D": (128, 1024, 1024)}
+SMALL = {"small": (1, 3, 8, 8), "64 KiB": (1, 8, 32, 32)}
+_READY_SEED = 17
+
+
+def payloads(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Payload, ...]:
+    """Return two payloads for each shape: one that is created inside the timing, and one that is ready."""
+    return tuple(
+        Payload(f"{name}{suffix}", prod(shape) * 8, {"shape": list(shape), "ready": ready})
+        for name, shape in shapes.items()
+        for suffix, ready in (("", False), (" ready", True))
+    )
+
+
+class Maker:
+    """Creates the array for a request, in the server."""
+
+    def __init__(self) -> None:
+        self._shape: tuple[int, ...] = ()
+        self._ready: Array | None = None
+
+    def prepare(self, shape: tuple[int, ...], ready: bool) -> None:  # noqa: FBT001 - called with the arguments of a message
+        """Create the array now if it must be `ready`."""
+        self._shape = tuple(shape)
+        self._ready = random_array(_READY_SEED, self._shape) if ready else None
+
+    def array(self, number: int) -> Array:
+        """Return the array of request `number`. A ready array is the same memory every time."""
+        if self._ready is None:
+            return random_array(number, self._shape)
+        self._ready.flat[0] = number
+        return self._ready
+
+    def fill(self, array: Array, number: int) -> None:
+        """Create the array of request `number` in `array`; a ready array is copied into it."""
+        if self._ready is None:
+            np.random.default_rng(number).random(out=array)
+        else:
+            np.copyto(array, self.array(number))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the arrays."""
+        return self._shape
+
+
+def random_array(seed: int, shape: tuple[int, ...]) -> Array:
+    """Return the random array of a seed."""
+    return np.random.default_rng(seed).random(shape)
+
+
+def check(data: Any, payload: Payload, number: int) -> None:
+    """Check every byte and the number of the request."""
+    shape, ready = tuple(payload.values["shape"]), payload.values["ready"]
+    assert isinstance(data, np.ndarray), f"received a {type(data).__name__}, expected an array"
+    assert (data.shape, data.dtype) == (shape, np.float64), (
+        f"received an array of {data.shape} {data.dtype}, expected {shape} float64"
+    )
+    expected = random_array(_READY_SEED if ready else number, shape)
+    if ready:
+        expected.flat[0] = number
+    wrong = int(np.count_nonzero(data.view(np.uint64) != expected.view(np.uint64)))
+    assert not wrong, f"transfer {number} has {wrong:,} of {data.size:,} elements wrong"
+
+
+def spoil(data: Array) -> Array:
+    """Flip one bit of one element."""
+    spoiled = data.copy()
+    spoiled.view(np.uint64).flat[data.size // 2] ^= np.uint64(1)
+    return spoiled
+
+
+# ---------------------------------------------------------------------------------------------- the server
+
+
+def start_maker(connection: Connection, hello: Any) -> Maker:
+    """Start the maker of the arrays, in the server.
+
+    It sends `hello`, the server's address, to the client. From then on a thread receives which array to create next.
+    """
+    maker = Maker()
+    connection.send(hello)
+    serve_commands_in_thread(connection, {"prepare": maker.prepare})
+    return maker
+
+
+class Served:
+    """The client, and the server's process, which runs `serve(connection, *arguments)` forever."""
+
+    def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
+        self._server = Child(serve, *arguments)
+        self.address: Any = self._server.hello
+        self._shape: tuple[int, ...] = ()
+
+    def prepare(self, payload: Payload) -> None:
+        self._shape = tuple(payload.values["shape"])
+        self._server.ask("prepare", self._shape, payload.values["ready"])
+
+    def transfer(self, number: int) -> Received:
+        return Received(self.ask(number).reshape(self._shape))
+
+    @abstractmethod
+    def ask(self, number: int) -> Array:
+        """Request array `number` and return it in any shape."""
+
+    def close(self) -> None:
+        self._server.close()
+
+
+_WEB = ("fastapi", "uvicorn", "uvloop", "httptools")
+"""With what uvicorn's extra `standard` installs for speed."""
+
+
+def _published(name: str, target: str, packages: tuple[str, ...] = (), /, **more: Any) -> Contestant:
+    keys = {key: more.pop(key) for key in ("programs", "max_bytes", "limit", "memory_factor", "launch") if key in more}
+    return Contestant(name, f"benchmarks.published.{target}", more, packages, **keys)
+
+
+def _added(*arguments: Any, **more: Any) -> Contestant:
+    return replace(_published(*arguments, **more), is_addition=True)
+
+
+_PUBLISHED = (
+    # a float takes an object of 24 bytes, a pointer of 8 and about 20 characters, on both sides
+    _published("HTTP + JSON", "e4_servers:Http", _WEB, encoding="json", memory_factor=22.0),
+    _published("HTTP + base64", "e4_servers:Http", _WEB, encoding="base64"),
+    _published("WebSocket + bytes", "e4_servers:WebSocket", (*_WEB, "websockets"), encoding="bytes"),
+    _published("HTTP + shared memory", "e4_servers:Http", _WEB, encoding="segment"),
+    _published("WebSocket + shared memory", "e4_servers:WebSocket", (*_WEB, "websockets"), encoding="segment"),
+    _published("Listener/Client", "e4:ListenerClient"),
+    _published("gRPC + bytes", "e4_servers:Grpc", ("grpc",)),
+    _published(
+        "RabbitMQ + bytes",
+        "e4_servers:RabbitMq",
+        ("pika",),
+        programs=("rabbitmq-server", "epmd"),
+        max_bytes=512 << 20,
+        limit="exceeds RabbitMQ's largest message size, 512 MiB",
+    ),
+)
+_ADDITIONS = (
+    _added("ZeroMQ ipc", "e4_servers:ZeroMq", transport="ipc", copy=True),
+    _added("ZeroMQ ipc, no copy", "e4_servers:ZeroMq", transport="ipc", copy=False),
+    _added("ZeroMQ tcp", "e4_servers:ZeroMq", transport="tcp", copy=True),
+    _added("ZeroMQ tcp, no copy", "e4_servers:ZeroMq", transport="tcp", copy=False),
+    _added("Redis lists", "e4_servers:Redis", ("redis", "hiredis"), programs=("redis-server",)),
+    _added("Unix socket", "e4:UnixSocket"),
+    _added("memfd over SCM_RIGHTS", "e4:Memfd"),
+    _added("memfd, reused", "e4:ReusedMemfd"),
+    _added("Arrow Flight", "e4_servers:Flight", ("pyarrow.flight",)),
+    _added("Ray object store", "e4_servers:Ray", ("ray",)),
+    _added("iceoryx2", "e4:Iceoryx", ("iceoryx2",), in_place=False),
+    _added("iceoryx2, made in place", "e4:Iceoryx", ("iceoryx2",), in_place=True),
+    _added("dora", "e4_servers:Dora", ("dora", "dora_cli", "pyarrow"), launch="benchmarks.published.e4_servers:launch"),
+)
+_PIPELINE = "benchmarks.published.e4:ArrayPeer"
+_STAGEPIPE = (
+    Contestant("stagepipe", _PIPELINE),
+    Contestant("stagepipe, made in place", _PIPELINE, {"loaned": True}, is_addition=True),
+)
+_DEFAULT = {name: shape for name, shape in SHAPES.items() if name != "D"}
+
+EXPERIMENT = Experiment(
+    name="E4",
+    contestants=(*_STAGEPIPE, *_PUBLISHED, *_ADDITIONS),
+    payloads={"small": payloads(SMALL), "default": payloads(_DEFAULT), "full": payloads(SHAPES)},
+    check=check,
+    spoil=spoil,
+)
+
 
 _NUMBER_BYTES = 8
 
@@ -253,3 +444,30 @@ class Iceoryx(Served):
     def close(self) -> None:
         self._release()
         super().close()
+
+
+# ---------------------------------------------------------------------------------------------- stagepipe
+
+
+class Answers(Answering):
+    """An array for each request. If `loaned`, it draws the random numbers into the memory that is sent."""
+
+    def __init__(self, requests_from: str, shape: list[int], *, ready: bool, loaned: bool) -> None:
+        super().__init__(requests_from)
+        self._shape, self._loaned = tuple(shape), loaned
+        self._maker = Maker()
+        self._maker.prepare(self._shape, ready)
+
+    def answer(self, number: int) -> Array:
+        if not self._loaned:
+            return self._maker.array(number)
+        array: Array = stagepipe.empty(self._shape, np.float64)
+        self._maker.fill(array, number)
+        return array
+
+
+class ArrayPeer(RequestPeer):
+    """Two processes."""
+
+    def __init__(self, *, loaned: bool = False) -> None:
+        super().__init__("benchmarks.published.e4.Answers", loaned=loaned)
