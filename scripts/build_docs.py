@@ -10,8 +10,13 @@ them to the site, and runs Zensical (zensical.toml) on the copies:
 - README.md becomes the home page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md become pages.
 - A link to a file that is no page (code, a config, an example) leads to the repository on the web.
 - Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
-- Generated parts are made again from the schema and the command line (scripts/docs_reference.py).
+- Generated parts are made again. A page holds such a part between `<!-- generated: NAME -->` and
+  `<!-- end generated -->`: the tables of config keys come from the JSON Schema and are kept in docs/ (a test compares
+  them). The command line comes from typer, whose releases format it differently, so it is filled in only when the site
+  is built.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
@@ -22,8 +27,9 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from scripts.docs_reference import fill_generated_parts
+from stagepipe.config import build_json_schema
 
 ROOT = Path(__file__).parents[1]
 STAGING = ROOT / "build" / "docs"
@@ -33,6 +39,9 @@ _TOP_LEVEL_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
+_GENERATED = re.compile(r"(?<=<!-- generated: )(.*?)( -->\n).*?(?=<!-- end generated -->)", re.DOTALL)
+_COMMAND_LINE = "command line"
+_TYPE_NAMES = {"object": "mapping", "array": "list", "boolean": "true, false", "string": "text"}
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- end tabs -->\n", re.DOTALL)
@@ -112,6 +121,64 @@ def _make_tabs(blocks: str) -> Iterator[str]:
     for block in _TAB.finditer(blocks):
         yield f'=== "{_TAB_LABELS[block[1]]}"\n'
         yield "".join(f"    {line}" if line.strip() else line for line in block[0].splitlines(keepends=True)) + "\n"
+
+
+def fill_generated_parts(text: str, *, at_build_time: bool = False) -> str:
+    """Return the page `text` with its generated parts made again; the command line only `at_build_time`."""
+
+    def fill(part: re.Match[str]) -> str:
+        name = part[1]
+        if name == _COMMAND_LINE:
+            return part[1] + part[2] + _describe_commands() if at_build_time else part[0]
+        return part[1] + part[2] + "\n" + _make_key_table(name.removeprefix("keys of ")) + "\n"
+
+    return _GENERATED.sub(fill, text)
+
+
+def _describe_commands() -> str:
+    command = [sys.executable, "-m", "typer", "stagepipe.cli.app", "utils", "docs", "--name", "stagepipe"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return text.partition("\n")[2]  # the page has its own title
+
+
+def _make_key_table(model: str) -> str:
+    """The keys of a model of the schema as a Markdown table; `pipeline` is the whole config."""
+    schema = build_json_schema()
+    keys = schema if model == "pipeline" else schema["$defs"][model]
+    required = set(keys.get("required", ()))
+    rows = [
+        f"| `{key}` | {', '.join(dict.fromkeys(_type_names(value)))} | {_default(value, required=key in required)} "
+        f"| {value['description']} |"
+        for key, value in keys["properties"].items()
+    ]
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _type_names(schema: dict[str, Any]) -> Iterator[str]:
+    if "${" in schema.get("pattern", "").replace("\\", ""):
+        return  # every key takes a reference
+    for inner in schema.get("anyOf", ()):
+        yield from _type_names(inner)
+    for value in schema.get("enum", [schema["const"]] if "const" in schema else []):
+        yield f"`{value}`"
+    if not schema.keys() & {"enum", "const"}:
+        types = schema.get("type", ())
+        names: list[str] = [types] if isinstance(types, str) else list(types)
+        yield from (_TYPE_NAMES.get(name, name) for name in names if name != "null")
+    if "$ref" in schema:
+        yield "mapping"
+
+
+def _default(schema: dict[str, Any], *, required: bool) -> str:
+    if required:
+        return "required"
+    match schema.get("default"):
+        case None | [] | dict():
+            return ""
+        case bool(value):
+            return str(value).lower()
+        case value:
+            return f"`{value}`"
 
 
 if __name__ == "__main__":

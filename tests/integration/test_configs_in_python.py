@@ -39,15 +39,12 @@ def test_each_config_has_a_script():
 
 
 @every_config
-def test_the_script_makes_the_spec_of_the_config(config, build):
-    assert comparable(load(build(config)), config.parent) == comparable(load(config))
-
-
-@every_config
-def test_the_yaml_of_the_script_makes_the_spec_of_the_config(config, build, tmp_path):
+def test_the_script_and_its_yaml_make_the_spec_of_the_config(config, build, tmp_path):
+    builder, spec = build(config), load(config)
+    assert comparable(load(builder), config.parent) == comparable(spec)
     path = tmp_path / "config.yaml"
-    path.write_text(build(config).to_yaml(), encoding="utf-8")
-    assert comparable(load(path)) == comparable(load(config))
+    path.write_text(builder.to_yaml(), encoding="utf-8")
+    assert comparable(load(path)) == comparable(spec)
 
 
 @every_config

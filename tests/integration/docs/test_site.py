@@ -9,8 +9,7 @@ import tomllib
 import pytest
 
 from scripts import build_docs
-from scripts.build_docs import adapt_page, collect_pages, run_zensical, site_files
-from scripts.docs_reference import fill_generated_parts
+from scripts.build_docs import adapt_page, collect_pages, fill_generated_parts, run_zensical, site_files
 from scripts.doctest_fences import fence_examples
 from stagepipe.config import build_json_schema
 from tests.support.paths import ROOT
