@@ -6,8 +6,7 @@
 record       what an engine counted: the input of this layer; the parts of a report that are the same
 build        RunRecord -> Report
 model        the report: the schema `stagepipe.report/2`, and its JSON
-utilization  how busy each process was
-evidence     what the rules go by, and how their sentences are worded
+utilization  how busy each process was: the evidence for the verdict, and how sentences are worded
 rules        the kinds of limits, in one ordered list
 advice       the config change to try
 verdict      what limits the run, and how sure that is: the first rule that applies, and the best change

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate, make_html_table
-from stagepipe.report.evidence import MIN_LIMITING_UTILIZATION
+from stagepipe.report.utilization import MIN_LIMITING_UTILIZATION
 
 LIVE_SCHEMA = "stagepipe.top/1"
 

@@ -43,40 +43,45 @@ from stagepipe.report.advice import (
     can_have_workers,
     count_workers,
 )
-from stagepipe.report.evidence import (
-    MAX_CONFIDENCE,
-    MIN_LIMITING_UTILIZATION,
-    Evidence,
-    capitalize,
-    compute_confidence,
-    describe_waiting_neighbours,
-    format_count,
-    format_hop,
-    format_hop_cost,
-    format_utilization,
-    get_source_row,
-    make_verdict,
-    name_process,
-    scale_to_unit,
-)
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, MemoryPressure, RunRecord, Series, StageRecord, WhatIf
 from stagepipe.report.utilization import (
     CONSUMER,
     FULL_MACHINE_CPU_SHARE,
+    MAX_CONFIDENCE,
+    MIN_LIMITING_UTILIZATION,
     MIN_OTHER_CPU_SHARE,
+    Evidence,
     ProcessLoad,
+    capitalize,
+    compute_confidence,
     compute_cpus_used,
     compute_drain_ns,
     compute_lost_ns,
     compute_run_active_ns,
     compute_startup_ns,
+    describe_waiting_neighbours,
     find_slowest_start,
     find_writers,
+    format_count,
+    format_hop,
+    format_hop_cost,
+    format_utilization,
+    get_source_row,
     is_slowed_by_others,
     mean_starting_ns,
+    name_process,
+    scale_to_unit,
     wants_cpu,
 )
+
+
+def make_verdict(limited_by: str, kind: str, confidence: float, sentence: str, advice: ConfigAdvice) -> Verdict:
+    """Return the verdict with this advice."""
+    return Verdict(
+        limited_by=limited_by, kind=kind, confidence=confidence, sentence=sentence, fix=advice.fix, advice=advice.text
+    )
+
 
 # ------------------------------------------------------------------ time in which nothing flows
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 
 from stagepipe.report.advice import NO_CHANGE
-from stagepipe.report.evidence import Evidence, gather_evidence
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord, WhatIf
 from stagepipe.report.rules import (
@@ -23,7 +22,7 @@ from stagepipe.report.rules import (
     judge_too_few_items,
     make_rule_change,
 )
-from stagepipe.report.utilization import CONSUMER, compute_lost_ns, compute_startup_ns
+from stagepipe.report.utilization import CONSUMER, Evidence, compute_lost_ns, compute_startup_ns, gather_evidence
 
 _FUSE_FIRST = "fewer processes come first"
 _INCOMPARABLE_KINDS = frozenset({"none", "startup", "restarts", "consumer"})

@@ -16,6 +16,8 @@ from stagepipe.report import (
     WorkerLoad,
     WorkerRestartReport,
 )
+from stagepipe.report.rules import RULES
+from stagepipe.report.utilization import gather_evidence
 from stagepipe.report.verdict import judge
 from stagepipe.timing import Histogram
 
@@ -368,3 +370,33 @@ def test_the_sentences_of_every_verdict(make, golden):
         lines += [f"  try: {verdict.fix}"] if verdict.fix else []
         lines.append("")
     golden("verdicts.txt", "\n".join(lines))
+
+
+RULE_RECORDS = {
+    "too few items": too_few_items,
+    "restarts": restarts,
+    "drain": sink_of_few_parts,
+    "spilling": spilling_between_stages,
+    "CPU quota": cpu_quota,
+    "consumer": training_step,
+    "straggler": straggler,
+    "retries": repeated_attempts,
+    "wasteful hop": hop_to_fuse,
+    "full machine": full_machine,
+    "change of the limit": changing_stages,
+    "busiest process": stage,
+    "flow": no_bottleneck,
+}
+"""The rule that judges each of these, because none before it applies. Other tests have records for the other rules."""
+
+
+def test_the_first_rule_that_applies_judges(make):
+    def find_rule(record):
+        evidence = gather_evidence(record)
+        return next(rule.name for rule in RULES if rule.judge(evidence) is not None)
+
+    names = [rule.name for rule in RULES]
+    assert len(set(names)) == len(names)
+    assert {name: find_rule(make_record(make)) for name, make_record in RULE_RECORDS.items()} == {
+        name: name for name in RULE_RECORDS
+    }
