@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common.turn import FIGURES, TreeClocks
 from stagepipe import Pipeline
-from stagepipe.engine import RayCluster
+from stagepipe.engine.ray import RayCluster
 
 HOP_FILE: Final = FIGURES / "hop.json"
 COSTS_FILE: Final = FIGURES / "cluster_costs.json"

@@ -43,7 +43,7 @@ from benchmarks.engines import (
     Job,
     choose_cut,
 )
-from stagepipe.engine import RayCluster
+from stagepipe.engine.ray import RayCluster
 
 PAGE = ROOT / "docs" / "scaling.md"
 TITLES = ("item, work of a stage", "engine", "items/s", "CPU ms an item", "times Ray Data")

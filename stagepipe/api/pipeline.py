@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from stagepipe.core import SkipCount, SourceIdentity
     from stagepipe.costs import CostCurves
-    from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism, RayRun
+    from stagepipe.engine import AutoWorkersResult, EngineRun, LocalRun, Nondeterminism
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
     from stagepipe.report import DeadLetter, LiveRun, Report
@@ -110,12 +110,13 @@ class Pipeline(Generic[T_co]):
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)
-        self._outputs = _choose_outputs(self.spec, trace, prometheus, is_inline=inline)
+        self._engine = engine.INLINE if inline else engine.get_engine(self.spec.engine)
+        self._capabilities = self._engine.get_capabilities(self.spec.engine.options)
+        self._outputs = self._choose_outputs(trace, prometheus)
         self._config_path = _find_shown_path(config)
-        self._is_inline = inline
         self._limit = limit
         self._uses_caches = cache
-        self._run: LocalRun | InlineRun | RayRun | None = None
+        self._run: EngineRun | None = None
         self._consumer_name = "consumer"
         self._is_consumer_sink = False
         self._count_written: Callable[[], tuple[int, int]] | None = None
@@ -175,17 +176,18 @@ class Pipeline(Generic[T_co]):
             is_consumer_sink=self._is_consumer_sink,
         )
 
-    def _plan_inline(self) -> Plan:
-        """Plan an inline run: it has no hops, so nothing is measured, and no process starts."""
+    def _plan_run(self) -> Plan:
+        """Plan the run. One without hops needs no cost curves of this machine, so none are measured."""
         from stagepipe.costs import MADE_UP_CURVES
 
-        return self._plan_spec(self._make_run_spec(), MADE_UP_CURVES)
+        plan = self._plan_spec(self._make_run_spec(), None if self._capabilities.has_hops else MADE_UP_CURVES)
+        return engine.plan_caches(self.spec, plan) if self._uses_caches else plan
 
     def _resolve_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto`, once: a probe starts processes."""
         if self._auto_workers_result is None:
             self._auto_workers_result = engine.resolve_auto_workers(
-                self.spec, self._plan_spec, is_inline=self._is_inline, feeds_sinks=self._feeds_sinks
+                self.spec, self._plan_spec, has_hops=self._capabilities.has_hops, feeds_sinks=self._feeds_sinks
             )
         return self._auto_workers_result
 
@@ -193,7 +195,11 @@ class Pipeline(Generic[T_co]):
         """Resolve `workers: auto` from a probe of this process, not of an earlier one. The run's layout stays."""
         if self._auto_workers_result is None or self._auto_workers_result.is_from_cache:
             return engine.resolve_auto_workers(
-                self.spec, self._plan_spec, is_inline=self._is_inline, feeds_sinks=True, must_measure=True
+                self.spec,
+                self._plan_spec,
+                has_hops=self._capabilities.has_hops,
+                feeds_sinks=True,
+                must_measure=True,
             )
         return self._auto_workers_result
 
@@ -239,43 +245,61 @@ class Pipeline(Generic[T_co]):
         self._ensure_started()
         return self
 
-    def _ensure_started(self) -> LocalRun | InlineRun | RayRun:
+    def _ensure_started(self) -> EngineRun:
         if self._state.closed_reason:
             raise UsageError(self._state.closed_reason)
         if self._run is None:
-            if self._is_inline and self._saves_state:  # its stages are the caller's own objects, and may change
+            if self._capabilities.calls_objects and self._saves_state:  # a run may change them
                 _ = self._state_description
-            if not self._recomputes:
+            if self._capabilities.forks_workers:
                 launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
-            plan = self._plan_inline() if self._is_inline else self.make_plan()
-            if self._uses_caches:
-                plan = engine.plan_caches(self.spec, plan)
-            self._run = self._start_run(plan)
-            if not self._is_inline:
-                run = cast("LocalRun | RayRun", self._run)
-                self._finalizer = weakref.finalize(self, run.close_unattended)
+            plan = self._plan_run()
+            if self._saves_state:  # not for a look at the first items
+                self._warn_of_unused_outputs()
+            self._run = self._engine.start(
+                engine.RunRequest(
+                    plan=plan, spec=self._make_run_spec(), on_output=self.on_output, outputs=self._outputs
+                )
+            )
+            self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)
         return self._run
 
-    @property
-    def _recomputes(self) -> bool:
-        """Whether the engine has no cursors: a resume computes an epoch again from its start."""
-        return self._is_inline or self.spec.engine.kind == "ray"
+    def _choose_outputs(self, trace: str | Path | None, prometheus: str | int | None) -> engine.RunOutputs:
+        """Return where the run shows what it does: as the arguments say, else as the config says."""
+        is_refused = not self._capabilities.shows_workers
+        for name, value in (("trace", trace), ("prometheus", prometheus)):
+            if is_refused and value is not None:
+                raise UsageError(f"{name}={str(value)!r}: {self._engine.outputs_refusal}; {self._engine.way_out}")
+        if is_refused:
+            return engine.RunOutputs()
+        from stagepipe.config import check_address, check_trace_path
 
-    def _start_run(self, plan: Plan) -> LocalRun | InlineRun | RayRun:
-        if self._is_inline:
-            if self._saves_state:  # not for a look at the first items
-                _warn_of_unused_outputs(self.spec)
-            return engine.InlineRun(plan)
-        if self.spec.engine.inside is not None:
-            raise UsageError(
-                "engine: ray, inside: local: a pipeline on each node runs to the sinks of the config, so no items come "
-                "to this process; use `stagepipe run`, or a Loader with the rank of each training process"
-            )
-        if self.spec.engine.kind == "ray":
-            return engine.RayRun(plan, self.spec.engine, engine.find_cpu_costs(self._make_run_spec(), plan))
-        return engine.LocalRun(plan, self.on_output, self._outputs)
+        report = self.spec.report
+        try:
+            trace_path = report.trace_path if trace is None else check_trace_path(str(trace))
+        except ValueError as error:
+            raise UsageError(f"trace={str(trace)!r}: {error}") from None
+        try:
+            address = report.prometheus if prometheus is None else check_address(prometheus)
+        except ValueError as error:
+            raise UsageError(f"prometheus={prometheus!r}: {error}") from None
+        return engine.RunOutputs(None if trace_path is None else Path(trace_path), address)
+
+    def _warn_of_unused_outputs(self) -> None:
+        """Warn of what the config's `report` asks for and the engine cannot give: `html` and `json` any can."""
+        if self._capabilities.shows_workers:
+            return
+        outputs = {"trace": self.spec.report.trace_path, "prometheus": self.spec.report.prometheus}
+        for key, value in outputs.items():
+            if value is not None:
+                _log.warning(
+                    "report.%s: not written: it shows worker processes, and %s run has none; %s",
+                    key,
+                    self._engine.phrase,
+                    self._engine.way_out,
+                )
 
     def __iter__(self) -> Iterator[T_co]:
         """Iterate over one epoch, or over the rest of the one that was loaded. Work on it starts now.
@@ -293,7 +317,7 @@ class Pipeline(Generic[T_co]):
         self._state.begin_iteration(iteration_state)
         return engine.EpochIterator(iteration_state, self._state, self)
 
-    def _check_source(self, run: LocalRun | InlineRun | RayRun) -> None:
+    def _check_source(self, run: EngineRun) -> None:
         """Raise UsageError if the next iteration starts at a position in other data. It waits for the source."""
         if self._saved_source is not None and not self._state.next_position.is_start:
             current = run.wait_for_source()
@@ -302,12 +326,12 @@ class Pipeline(Generic[T_co]):
             engine.check_source(self._saved_source, current)
         self._saved_source = None
 
-    def _resume_skip_count(self, run: LocalRun | InlineRun | RayRun) -> None:
+    def _resume_skip_count(self, run: EngineRun) -> None:
         """Let `max_skipped` go on with the count of the loaded state. Raises RunError if that exceeds it already."""
         if self._saved_skips is None:
             return
-        # Inline, an epoch is computed again from its start, so what failed there before the position fails again.
-        is_counted_again = self._recomputes and self._state.next_position.cursor is not None
+        # Without a cursor, an epoch is computed again from its start: what failed before the position fails again.
+        is_counted_again = not self._capabilities.resumes_in_mid_epoch and self._state.next_position.cursor is not None
         if not is_counted_again:
             run.dead_letters.resume_count(self._saved_skips)
             limit_error = run.dead_letters.make_limit_error()
@@ -330,13 +354,12 @@ class Pipeline(Generic[T_co]):
         return length
 
     def _start_local_run(self) -> LocalRun:
-        """Start the run and return it, to share its items among several processes. Raises UsageError when inline."""
+        """Start the run and return it, to share its items among several processes. Raises UsageError if it cannot."""
         run = self._ensure_started()
-        if not isinstance(run, engine.LocalRun):
-            kind, hint = ("an inline", "remove `inline`") if self._is_inline else ("a Ray", "run with `engine=local`")
-            message = f"{kind} pipeline has no memory to share with other processes; {hint}"
-            raise UsageError(message)
-        return run
+        if not self._capabilities.shares_memory:
+            message = f"{self._engine.phrase} pipeline has no memory to share with other processes"
+            raise UsageError(f"{message}; {self._engine.way_out}")
+        return cast("LocalRun", run)
 
     def wait_until_built(self) -> None:
         """Start the workers unless they run already, and wait until all have built their stages. Work begins later."""
@@ -375,12 +398,12 @@ class Pipeline(Generic[T_co]):
 
     def count_files(self, files: int) -> None:
         """Let the progress say how many files the sinks have written."""
-        if isinstance(self._run, engine.LocalRun):
+        if self._run is not None:
             self._run.count_files(files)
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
-        return self._run.find_lease(address, nbytes) if isinstance(self._run, engine.LocalRun) else None
+        return None if self._run is None else self._run.find_lease(address, nbytes)
 
     # ------------------------------------------------------------------ state
 
@@ -461,13 +484,14 @@ class Pipeline(Generic[T_co]):
             self._state_description,
             self.shard,
             order_points=[stage.name for stage in self._lower_sinks(self.spec).stages if stage.is_order_point],
-            is_inline=self._recomputes,
+            is_inline=not self._capabilities.resumes_in_mid_epoch,
             allow_changed=allow_changed,
         )
-        if self._recomputes and self.spec.order == "any" and position.items_yielded:
+        is_mid_epoch = bool(position.items_yielded)
+        if is_mid_epoch and self.spec.order == "any" and not self._capabilities.resumes_in_mid_epoch:
             order = self.spec.source.syntax.format_setting("order", "any")
-            kind, hint = ("an inline", "remove `inline`") if self._is_inline else ("a Ray", "run with `engine=local`")
-            raise UsageError(f"{kind} pipeline cannot resume in the middle of an epoch with `{order}`; {hint}")
+            message = f"{self._engine.phrase} pipeline cannot resume in the middle of an epoch with `{order}`"
+            raise UsageError(f"{message}; {self._engine.way_out}")
         self._state.load_position(position)
         self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)
         self._saved_skips = engine.find_saved_skips(state, self.shard)
@@ -496,9 +520,7 @@ class Pipeline(Generic[T_co]):
     @property
     def written_trace(self) -> Path | None:
         """The file of the trace once the run has ended; None without a trace, or if it could not be written."""
-        if self._run is None or not isinstance(self._run, engine.LocalRun) or not self._run.has_written_trace:
-            return None
-        return self.trace_path
+        return self.trace_path if self._run is not None and self._run.has_written_trace else None
 
     def report(self) -> Report:
         """Return the report so far; once the pipeline is closed, that of the whole run.
@@ -553,7 +575,7 @@ class Pipeline(Generic[T_co]):
 
     def abandon_in_child(self) -> None:
         """Leave the workers to the process that started them. Called in a forked child."""
-        if isinstance(self._run, engine.LocalRun):
+        if self._run is not None and self._capabilities.forks_workers:
             self._state.closed_reason = format_owner_message("pipeline", self._owner_pid)
             keep_until_exit(self._run)
             self._run = None
@@ -579,42 +601,6 @@ def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
     from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
-
-
-def _choose_outputs(
-    spec: PipelineSpec, trace: str | Path | None, prometheus: str | int | None, *, is_inline: bool
-) -> engine.RunOutputs:
-    """Return where the run shows what it does: as the arguments say, else as the config says."""
-    for name, value in (("trace", trace), ("prometheus", prometheus)):
-        if is_inline and value is not None:
-            raise UsageError(f"{name}={str(value)!r}: an inline run has no worker processes to show; remove `inline`")
-        if spec.engine.kind == "ray" and value is not None:
-            raise UsageError(f"{name}={str(value)!r}: not with `engine: ray`; run with `engine=local`")
-    if is_inline:
-        return engine.RunOutputs()
-    from stagepipe.config import check_address, check_trace_path
-
-    report = spec.report
-    try:
-        trace_path = report.trace_path if trace is None else check_trace_path(str(trace))
-    except ValueError as error:
-        raise UsageError(f"trace={str(trace)!r}: {error}") from None
-    try:
-        address = report.prometheus if prometheus is None else check_address(prometheus)
-    except ValueError as error:
-        raise UsageError(f"prometheus={prometheus!r}: {error}") from None
-    return engine.RunOutputs(None if trace_path is None else Path(trace_path), address)
-
-
-def _warn_of_unused_outputs(spec: PipelineSpec) -> None:
-    """Warn of what the config's `report` asks for and an inline run cannot give: `html` and `json` it can."""
-    outputs = {"trace": spec.report.trace_path, "prometheus": spec.report.prometheus}
-    for key, value in outputs.items():
-        if value is not None:
-            _log.warning(
-                "report.%s: not written: it shows worker processes, and an inline run has none; run without `inline`",
-                key,
-            )
 
 
 def _find_shown_path(config: object) -> str:

@@ -1,4 +1,4 @@
-"""`stagepipe run` with `engine: {ray: {inside: local}}`: a pipeline on each node, and one table of all of them."""
+"""`stagepipe run` on an engine with a pipeline on each node, `inside: local`: one table of all of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refuse_options(given: Mapping[str, object]) -> None:
         "--resume FILE": "the sinks with workers keep a journal on each node; write --resume without a file",
         "--trace": "each island would write its own",
         "--only-dead-letters": "its items belong to one run, not to a share",
-        "--log-json": "what the workers print goes to Ray's own log",
+        "--log-json": "what the workers print goes to the cluster's own log",
     }
     for option, value in given.items():
         if value:

@@ -72,6 +72,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     from stagepipe.api import StateFile, has_part_sinks, open_shards, run_to_sink
     from stagepipe.cluster import IslandOptions
     from stagepipe.engine import write_dead_letters
+    from stagepipe.spec import get_capabilities
 
     with (
         redirect_stderr_to_json() if log_json else nullcontext() as json_stream,
@@ -80,7 +81,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     ):
         options = {"inline": inline, "limit": limit, "cache": not no_cache, "trace": trace}
         pipeline = _make_pipeline(config, overrides or [], only_dead_letters, **options)
-        if pipeline.spec.engine.inside is not None and not inline:
+        if not inline and not get_capabilities(pipeline.spec.engine).yields_items:
             is_given = {"--trace": trace, "--only-dead-letters": only_dead_letters, "--log-json": log_json}
             refuse_options({"--resume FILE": resume is not None and resume != Path(), **is_given})
             run_on_islands(

@@ -1,10 +1,10 @@
-"""Islands: the same config as one local pipeline on each node of a Ray cluster. Above `api`.
+"""Islands: the same config as one local pipeline on each node of a cluster. Above `api`.
 
 islands   starts the islands, gathers what they say, and ends them; in the process of `stagepipe run`
-island    one pipeline with its share of the source, run to its sinks; in an actor of Ray, on its node
+island    one pipeline with its share of the source, run to its sinks; in an actor on its node
 placement where the sinks of an island write, and on which node it runs
 
-Large arrays stay in the shared memory of their node and never enter Ray's object store.
+Large arrays stay in the shared memory of their node and never enter the cluster's object store.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""An island: one pipeline with its share of the source, run to its sinks. In an actor of Ray, on its node."""
+"""An island: one pipeline with its share of the source, run to its sinks. In an actor on its node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts an island on each node of a Ray cluster, gathers what they say, and ends them. In the calling process."""
+"""Starts an island on each node of a cluster, gathers what they say, and ends them. In the calling process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from stagepipe.cluster.placement import (
 )
 from stagepipe.config import load
 from stagepipe.core import RunError, UsageError
-from stagepipe.engine import ClusterNode, LostProcessError, RayCluster
+from stagepipe.engine import Cluster, ClusterNode, LostProcessError, get_engine
 from stagepipe.report import LiveRun, add_live_runs
 from stagepipe.spec import PipelineSpec
 
 _READY_TIMEOUT_S: Final = 120.0
-"""Ray starts a process in 2 to 50 s, by the load of the node."""
+"""A scheduler starts a process in 2 to 50 s, by the load of the node."""
 _STOP_TIMEOUT_S: Final = 20.0
 """An island closes within seconds; after that it is killed, and what it has committed stays."""
 _POLL_INTERVAL_S: Final = 0.5
@@ -57,7 +57,7 @@ def run_islands(
             "--resume, with `inside: local`: no sink of this config keeps a journal, so nobody knows what each island "
             "has written; run it again from its start, with another `path`"
         )
-    cluster = RayCluster(spec.engine.address)
+    cluster = get_engine(spec.engine).join_cluster(spec.engine.options)
     try:
         islands = _start(spec, config, options, cluster)
         return _gather(cluster, islands, on_progress)
@@ -65,7 +65,7 @@ def run_islands(
         cluster.close()
 
 
-def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: RayCluster) -> list[_StartedIsland]:
+def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Cluster) -> list[_StartedIsland]:
     _require_free_cpus(cluster)
     nodes = cluster.list_nodes()
     places = _find_places(spec, nodes, cluster, resume=options.resume)
@@ -94,16 +94,16 @@ def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Ra
     return islands
 
 
-def _require_free_cpus(cluster: RayCluster) -> None:
+def _require_free_cpus(cluster: Cluster) -> None:
     total, free = cluster.wait_for_free_cpus()
     if free < total:
         raise UsageError(
-            f"engine: ray, inside: local: an island takes all CPUs of its node, but {free:g} of the cluster's "
+            f"{cluster.label}, inside: local: an island takes all CPUs of its node, but {free:g} of the cluster's "
             f"{total:g} CPUs are free; wait until other jobs have ended"
         )
 
 
-def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: RayCluster, *, resume: bool) -> list[int]:
+def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: Cluster, *, resume: bool) -> list[int]:
     """Return, for each island, the number of its node: by the folders of an earlier run, which are on their nodes."""
     all_paths = [get_sink_path(sink) for sink in spec.sinks]
     if not all_paths:
@@ -117,7 +117,7 @@ def _change_folders(
     change: Callable[[Sequence[str], int, int, str], None],
     spec: PipelineSpec,
     nodes: Sequence[ClusterNode],
-    cluster: RayCluster,
+    cluster: Cluster,
 ) -> None:
     """Make or remove the folders of the sinks that keep journals. `nodes`: that of each island."""
     if not (paths := _list_journal_paths(spec)):
@@ -132,22 +132,22 @@ def _list_journal_paths(spec: PipelineSpec) -> list[str]:
     return [get_sink_path(sink) for sink in spec.sinks if sink.writes_parts]
 
 
-def _take_answers(cluster: RayCluster, asked: Sequence[Any], nodes: Sequence[ClusterNode]) -> list[Any]:
+def _take_answers(cluster: Cluster, asked: Sequence[Any], nodes: Sequence[ClusterNode]) -> list[Any]:
     """Return the answer of each node. Raises RunError for a node that does not answer, or answers with an error."""
     _, missing = cluster.wait(asked, len(asked), _READY_TIMEOUT_S)
     if missing:
         counts = f"{len(missing)} of {len(asked)}"
-        raise RunError(f"engine: ray: {counts} nodes do not answer within {_READY_TIMEOUT_S:.0f} s")
+        raise RunError(f"{cluster.label}: {counts} nodes do not answer within {_READY_TIMEOUT_S:.0f} s")
     answers = []
     for reference, node in zip(asked, nodes, strict=True):
         try:
             answers.append(cluster.get(reference))
         except RunError as error:
-            raise RunError(f"engine: ray: node {node.address}: {error.message}") from error
+            raise RunError(f"{cluster.label}: node {node.address}: {error.message}") from error
     return answers
 
 
-def _wait_until_ready(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> None:
+def _wait_until_ready(cluster: Cluster, islands: Sequence[_StartedIsland]) -> None:
     asked = {each.actor.is_ready.remote(): each for each in islands}
     ready, missing = cluster.wait(list(asked), len(islands), _READY_TIMEOUT_S)
     for reference in ready:
@@ -158,11 +158,11 @@ def _wait_until_ready(cluster: RayCluster, islands: Sequence[_StartedIsland]) ->
             raise RunError(f"{place} cannot start: {error.message}") from error
     if missing:
         counts = f"{len(missing)} of {len(islands)}"
-        raise RunError(f"engine: ray: {counts} islands do not start within {_READY_TIMEOUT_S:.0f} s")
+        raise RunError(f"{cluster.label}: {counts} islands do not start within {_READY_TIMEOUT_S:.0f} s")
 
 
 def _gather(
-    cluster: RayCluster, islands: Sequence[_StartedIsland], on_progress: Callable[[LiveRun], None]
+    cluster: Cluster, islands: Sequence[_StartedIsland], on_progress: Callable[[LiveRun], None]
 ) -> tuple[IslandResult, ...]:
     waiting = {each.actor.run.remote(): each for each in islands}
     results: list[IslandResult] = []
@@ -192,7 +192,7 @@ def _gather(
     return tuple(results)
 
 
-def _take_result(cluster: RayCluster, island: _StartedIsland, reference: Any) -> IslandResult:
+def _take_result(cluster: Cluster, island: _StartedIsland, reference: Any) -> IslandResult:
     """Return what an island says of its end, or that its node has taken it along."""
     rank, node = island.rank, island.node.address
     try:
@@ -206,7 +206,7 @@ def _take_result(cluster: RayCluster, island: _StartedIsland, reference: Any) ->
     return result
 
 
-def _ask_for_progress(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> dict[int, LiveRun]:
+def _ask_for_progress(cluster: Cluster, islands: Sequence[_StartedIsland]) -> dict[int, LiveRun]:
     asked = {each.actor.get_progress.remote(): each.rank for each in islands}
     answered, _ = cluster.wait(list(asked), len(asked), _ANSWER_TIMEOUT_S)
     progress_by_rank: dict[int, LiveRun] = {}
@@ -225,6 +225,6 @@ def _stop(islands: Iterable[_StartedIsland]) -> None:
         island.actor.stop.remote()
 
 
-def _kill(cluster: RayCluster, islands: Iterable[_StartedIsland]) -> None:
+def _kill(cluster: Cluster, islands: Iterable[_StartedIsland]) -> None:
     for island in islands:
         cluster.kill_actor(island.actor)

@@ -48,7 +48,7 @@ def get_sink_path(sink: SinkSpec) -> str:
     if isinstance(path, str | os.PathLike) and os.fspath(path):
         return os.fspath(path)
     raise UsageError(
-        f"engine: ray, inside: local: the sink {sink.target.label} has no `path` in its `with`, below which each "
+        f"inside: local: the sink {sink.target.label} has no `path` in its `with`, below which each "
         "island would write to a folder of its own; give it one, or set `engine: local`"
     )
 

@@ -1,4 +1,4 @@
-"""Checks `engine`, `resources` and `workers`, which may be a range on Ray. Pure.
+"""Checks `engine`, `resources` and `workers`, which may be a range on some engines. Pure.
 
 Runs in the process that loads the config.
 """
@@ -7,40 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from stagepipe.config.suggestions import make_value_hint
 from stagepipe.config.value_types import InvalidValueError, bounded_int, format_kind, make_unexpected
 from stagepipe.core import ConfigSyntax, closest_match
-from stagepipe.spec import EngineSpec, ResourcesSpec, WorkerRange
+from stagepipe.spec import EngineDeclaration, EngineSpec, ResourcesSpec, WorkerRange, list_engines
 
-_ENGINES: Final = ("local", "ray")
-_RAY_KEYS: Final = ("address", "inside")
 _RESOURCE_KEYS: Final = ("cpus", "gpus")
-_RAY_EXAMPLE: Final = {"ray": {"address": "auto"}}
 _MIN_AMOUNT: Final = 0.01
-"""Ray keeps four digits of an amount; a hundredth leaves room for a hundred workers on each CPU."""
+"""A scheduler keeps a few digits of an amount; a hundredth leaves room for a hundred workers on each CPU."""
 
-ENGINE_SCHEMA: Final = {
-    "anyOf": [
-        {"enum": list(_ENGINES), "type": "string"},
-        {
-            "type": "object",
-            "properties": {
-                "ray": {
-                    "type": "object",
-                    "properties": {
-                        "address": {"type": "string", "minLength": 1},
-                        "inside": {"enum": ["local"], "type": "string"},
-                    },
-                    "additionalProperties": False,
-                }
-            },
-            "required": ["ray"],
-            "additionalProperties": False,
-        },
-    ]
-}
 _AMOUNT_SCHEMA: Final = {"type": "number", "minimum": 0}
 RESOURCES_SCHEMA: Final = {
     "type": "object",
@@ -60,30 +38,55 @@ WORKERS_SCHEMA: Final = {
 }
 
 
+def make_engine_schema() -> dict[str, Any]:
+    """Return the JSON Schema of `engine`: the name of an engine, or a mapping from it to its options."""
+    engines = list_engines()
+    by_name = {
+        engine.name: {
+            "type": "object",
+            "properties": {key: dict(option.schema) for key, option in engine.options.items()},
+            "additionalProperties": False,
+        }
+        for engine in engines
+        if engine.options
+    }
+    names = {"required": list(by_name)} if len(by_name) == 1 else {"minProperties": 1, "maxProperties": 1}
+    return {
+        "anyOf": [
+            {"enum": [engine.name for engine in engines], "type": "string"},
+            {"type": "object", "properties": by_name, **names, "additionalProperties": False},
+        ]
+    }
+
+
 def check_engine(value: Any) -> EngineSpec:
     """Return the value of `engine`. Raises InvalidValueError, with the place inside it, for what it cannot be.
 
-    >>> check_engine({"ray": {"address": "auto"}})
-    EngineSpec(kind='ray', address='auto', inside=None)
+    >>> check_engine("local")
+    EngineSpec(kind='local', options={})
     """
+    engines = list_engines()
+    names = tuple(engine.name for engine in engines)
+    by_name = {engine.name: engine for engine in engines if engine.options}
     if not isinstance(value, Mapping):
-        if value == "local":
-            return EngineSpec()
-        if value == "ray":
-            return EngineSpec(kind="ray")
-        raise make_unexpected(_write_expected_engine, value, make_value_hint(value, _ENGINES))
-    _require_keys(value, ("ray",))
-    settings = value.get("ray")
-    if not isinstance(settings, Mapping):
-        raise make_unexpected(lambda syntax: format_kind("a mapping", syntax), settings, _write_ray_hint).at("ray")
-    _require_keys(settings, _RAY_KEYS, "ray")
-    address = settings.get("address")
-    if address is not None and not (isinstance(address, str) and address.strip()):
-        raise make_unexpected("an address such as `auto` or `10.0.0.5:6379`", address).at("ray", "address")
-    inside = settings.get("inside")
-    if inside not in {None, "local"}:
-        raise make_unexpected("`local`", inside, "write `inside: local`, or remove it").at("ray", "inside")
-    return EngineSpec(kind="ray", address=address, inside=inside)
+        if value in names:
+            return EngineSpec(kind=value)
+        raise make_unexpected(_list_engine_values, value, make_value_hint(value, names))
+    _require_keys(value, tuple(by_name))
+    if len(value) > 1:
+        raise make_unexpected("one engine", f"{' and '.join(value)}")
+    engine = by_name[next(iter(value or by_name))]
+    options = value.get(engine.name)
+    if not isinstance(options, Mapping):
+        hint = partial(_write_engine_hint, engine)
+        raise make_unexpected(partial(format_kind, "a mapping"), options, hint).at(engine.name)
+    _require_keys(options, tuple(engine.options), engine.name)
+    given = {key: option for key, option in options.items() if option is not None}
+    for key in engine.options:
+        option = engine.options[key]
+        if key in given and not option.accepts(given[key]):
+            raise make_unexpected(option.expected, given[key], option.hint).at(engine.name, key)
+    return EngineSpec(kind=engine.name, options=given)
 
 
 def check_resources(value: Any) -> ResourcesSpec:
@@ -117,7 +120,8 @@ def _check_amount(key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= _MIN_AMOUNT:
         raise make_unexpected(f"a number of at least {_MIN_AMOUNT}", value).at(key)
     if value > 1 and value != int(value):
-        raise InvalidValueError(f"{value} is not a whole number; above 1, Ray takes only whole ones").at(key)
+        takers = " or ".join(engine.title for engine in list_engines() if engine.capabilities.takes_resources)
+        raise InvalidValueError(f"{value} is not a whole number; above 1, {takers} takes only whole ones").at(key)
     return float(value)
 
 
@@ -130,12 +134,16 @@ def _require_keys(value: Mapping[Any, Any], keys: tuple[str, ...], *path: str) -
             raise InvalidValueError(f"unknown key `{key}`", hint).at(*path, key, is_key=True)
 
 
-def _write_expected_engine(syntax: ConfigSyntax) -> str:
-    return f"`local`, `ray` or {syntax.format_value(_RAY_EXAMPLE)}"
+def _list_engine_values(syntax: ConfigSyntax) -> str:
+    engines = list_engines()
+    examples = (syntax.format_value({engine.name: engine.example}) for engine in engines if engine.example)
+    *first, last = [*(f"`{engine.name}`" for engine in engines), *examples]
+    return f"{', '.join(first)} or {last}"
 
 
-def _write_ray_hint(syntax: ConfigSyntax) -> str:
-    return f"write `{syntax.format_setting('engine', 'ray')}` or {syntax.format_value(_RAY_EXAMPLE)}"
+def _write_engine_hint(engine: EngineDeclaration, syntax: ConfigSyntax) -> str:
+    setting = syntax.format_setting("engine", engine.name)
+    return f"write `{setting}` or {syntax.format_value({engine.name: engine.example})}"
 
 
 def _write_resources_hint(syntax: ConfigSyntax) -> str:

@@ -16,12 +16,12 @@ from types import GeneratorType
 from typing import Any, Final, Literal, get_args, get_origin
 
 from stagepipe.config.engine_values import (
-    ENGINE_SCHEMA,
     RESOURCES_SCHEMA,
     WORKERS_SCHEMA,
     check_engine,
     check_resources,
     check_workers,
+    make_engine_schema,
 )
 from stagepipe.config.value_types import (
     ADDRESS_SCHEMA,
@@ -265,7 +265,7 @@ VALUE_TYPES: Final[dict[str, ValueType]] = {
     "StageCache": ValueType(check_cache, CACHE_SCHEMA),
     "TracePath": ValueType(check_trace_path, TRACE_SCHEMA),
     "Address": ValueType(check_address, ADDRESS_SCHEMA),
-    "Engine": ValueType(check_engine, ENGINE_SCHEMA),
+    "Engine": ValueType(check_engine, make_engine_schema),
     "Resources": ValueType(check_resources, RESOURCES_SCHEMA),
     "Workers": ValueType(check_workers, WORKERS_SCHEMA),
     "Version": ValueType(_check_version, {"const": 1}),

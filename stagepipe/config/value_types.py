@@ -23,10 +23,18 @@ _NO_WORDS: Final = frozenset({"no", "off", "n"})
 
 @dataclass(frozen=True)
 class ValueType:
-    """What a key accepts. `check` returns the value for the spec, or raises ValueError with what it expects."""
+    """What a key accepts. `check` returns the value for the spec, or raises ValueError with what it expects.
+
+    `schema` is its JSON Schema, or makes it when it is asked for.
+    """
 
     check: Callable[[Any], Any]
-    json_schema: Mapping[str, Any]
+    schema: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+
+    @property
+    def json_schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the value."""
+        return self.schema() if callable(self.schema) else self.schema
 
 
 class InvalidValueError(ValueError):

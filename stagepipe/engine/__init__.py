@@ -1,5 +1,6 @@
 """Engines: they run a Plan, yield its items and record the run. Runs in the process that uses the pipeline.
 
+engines        what runs a plan: the interface of an engine and of its runs, and what each can do
 local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
 inline_hops    the processes of a plan as function calls
@@ -38,16 +39,25 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
     from stagepipe.engine.config_description import describe_config
-    from stagepipe.engine.cost_cache import find_cpu_costs
     from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
+    from stagepipe.engine.engines import (
+        INLINE,
+        Cluster,
+        ClusterNode,
+        Engine,
+        EngineRun,
+        LostProcessError,
+        RunOutputs,
+        RunRequest,
+        get_engine,
+    )
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
     from stagepipe.engine.live_figures import LiveFigures
-    from stagepipe.engine.local import EpochCancelledError, LocalRun, RunOutputs
+    from stagepipe.engine.local import EpochCancelledError, LocalRun
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
-    from stagepipe.engine.ray import ClusterNode, LostProcessError, RayCluster, RayRun
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
     from stagepipe.engine.stage_code import describe_stage_code, find_changed_code
@@ -55,8 +65,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKED_ITEMS",
+    "INLINE",
     "AutoWorkersResult",
+    "Cluster",
     "ClusterNode",
+    "Engine",
+    "EngineRun",
     "EpochCancelledError",
     "EpochIterator",
     "EpochPosition",
@@ -67,18 +81,17 @@ __all__ = [
     "LostProcessError",
     "Nondeterminism",
     "PipelineState",
-    "RayCluster",
-    "RayRun",
     "RunOutputs",
+    "RunRequest",
     "check_source",
     "describe_config",
     "describe_stage_code",
     "find_changed_code",
-    "find_cpu_costs",
     "find_nondeterminism",
     "find_saved_skips",
     "find_saved_source",
     "forecast_pipeline",
+    "get_engine",
     "load_retry_selection",
     "make_state_dict",
     "parse_state_dict",
@@ -92,7 +105,11 @@ __getattr__ = lazy_names(
     {
         "CHECKED_ITEMS": "determinism",
         "AutoWorkersResult": "auto_settings",
-        "ClusterNode": "ray",
+        "Cluster": "engines",
+        "ClusterNode": "engines",
+        "Engine": "engines",
+        "EngineRun": "engines",
+        "INLINE": "engines",
         "EpochCancelledError": "local",
         "EpochIterator": "iteration",
         "EpochPosition": "position",
@@ -100,21 +117,20 @@ __getattr__ = lazy_names(
         "IterationState": "iteration",
         "LiveFigures": "live_figures",
         "LocalRun": "local",
-        "LostProcessError": "ray",
+        "LostProcessError": "engines",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
-        "RayCluster": "ray",
-        "RayRun": "ray",
-        "RunOutputs": "local",
+        "RunOutputs": "engines",
+        "RunRequest": "engines",
         "check_source": "source_check",
         "describe_config": "config_description",
         "describe_stage_code": "stage_code",
         "find_changed_code": "stage_code",
-        "find_cpu_costs": "cost_cache",
         "find_nondeterminism": "determinism",
         "find_saved_skips": "state",
         "find_saved_source": "state",
         "forecast_pipeline": "auto_settings",
+        "get_engine": "engines",
         "load_retry_selection": "dead_letters",
         "make_state_dict": "state",
         "parse_state_dict": "state",

@@ -48,20 +48,20 @@ def resolve_auto_workers(
     spec: PipelineSpec,
     make_plan: PlanFactory,
     *,
-    is_inline: bool,
+    has_hops: bool,
     feeds_sinks: bool = False,
     must_measure: bool = False,
 ) -> AutoWorkersResult:
     """Choose the layout of stages with `workers: auto` or `fuse: auto` by their costs, within the free CPUs and memory.
 
     The costs are those of an earlier run or `stagepipe plan` of the last day, or else from a probe. `feeds_sinks`: the
-    sinks with workers run, share the CPUs, and may be `auto` too. `must_measure`: there is a probe in any case. Inline
-    there is one process, so nothing is chosen. Each stage has one worker of its own if the source can be read only
+    sinks with workers run, share the CPUs, and may be `auto` too. `must_measure`: there is a probe in any case. Without
+    hops, nothing is chosen. Each stage has one worker of its own if the source can be read only
     once: a probe would take its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
     """
     lowered = split_source(lower_sinks(spec) if feeds_sinks else spec)
     auto_stages = [stage for stage in lowered.stages if _is_auto(stage)]
-    if not auto_stages or is_inline:
+    if not auto_stages or not has_hops:
         return AutoWorkersResult(_set_one_worker(spec))
     from stagepipe.engine.cost_cache import CostCache
 

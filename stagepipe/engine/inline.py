@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from time import perf_counter_ns, process_time_ns
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from stagepipe.core import (
     Cursor,
@@ -22,9 +21,10 @@ from stagepipe.core import (
     stage_locals,
     with_error_type,
 )
+from stagepipe.engine.engines import INLINE_CAPABILITIES, EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
-from stagepipe.engine.recording import describe_end, make_inline_record
+from stagepipe.engine.recording import make_inline_record
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
@@ -46,8 +46,10 @@ from stagepipe.runtime import (
 from stagepipe.timing import StageRegion
 
 
-class InlineRun:
-    """A run in the calling process, with the interface of `LocalRun`."""
+class InlineRun(EngineRun):
+    """A run in the calling process."""
+
+    capabilities = INLINE_CAPABILITIES
 
     @share_datasets()
     def __init__(self, plan: Plan) -> None:
@@ -55,13 +57,11 @@ class InlineRun:
         self.plan = plan
         self._syntax = plan.syntax
         self._statistics = DeliveryStatistics()
-        self._status = "finished"
-        self._error_message: str | None = None
         self._cpu_started_ns = process_time_ns()
         self._cpu_ns: int | None = None
         """CPU time of this process during the run, once it is closed."""
         self._items_read = 0
-        self.dead_letters = DeadLetterStore(plan, lambda: self._items_read)
+        self._dead_letters = DeadLetterStore(plan, lambda: self._items_read)
         self._dead_letter_writer = DeadLetterWriter(
             process_index=0,
             worker=0,
@@ -110,8 +110,14 @@ class InlineRun:
         self._stages += stages
         return stages
 
-    def iter_epoch(self, epoch: int) -> Generator[Any, None, None]:
+    @property
+    def dead_letters(self) -> DeadLetterStore:
+        """The items that failed and were skipped."""
+        return self._dead_letters
+
+    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
+        del cursor
         steps = self._iter_steps(epoch)
         statistics, ready_items = self._statistics, self._output.ready_items
         read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without globals
@@ -232,15 +238,3 @@ class InlineRun:
         if self._cpu_ns is None:
             self._cpu_ns = process_time_ns() - self._cpu_started_ns
             self._statistics.end()
-
-    def __enter__(self) -> Self:
-        """Return the run."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close the run. The record shows an exception of the caller's block."""
-        if self._status == "finished":
-            status, message = describe_end(kind, error)
-            self._status = status
-            self._error_message = message
-        self.close()

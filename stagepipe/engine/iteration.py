@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from stagepipe.core import StagepipeError, fold_internal_frames
-from stagepipe.engine.local import LocalRun
 from stagepipe.engine.pipeline_state import PipelineState
 from stagepipe.engine.position import EpochPosition
 
 if TYPE_CHECKING:
-    from stagepipe.engine.inline import InlineRun
-    from stagepipe.engine.ray import RayRun
+    from stagepipe.engine.engines import EngineRun
 
 _iterators: Final[weakref.WeakSet[EpochIterator]] = weakref.WeakSet()
 
@@ -31,7 +29,7 @@ def _end_iterations() -> None:
 class IterationState:
     """The state of one iteration. The pipeline refers to it and not to the iterator, which refers to the pipeline."""
 
-    def __init__(self, run: LocalRun | InlineRun | RayRun, start: EpochPosition) -> None:
+    def __init__(self, run: EngineRun, start: EpochPosition) -> None:
         """Start before the first item."""
         self.run = run
         self.start = start
@@ -46,8 +44,7 @@ class IterationState:
             return EpochPosition(start.epoch + 1)
         if not self.items_yielded:
             return start
-        cursor = self.run.committed_cursor if isinstance(self.run, LocalRun) else None
-        return EpochPosition(start.epoch, start.items_yielded + self.items_yielded, cursor)
+        return EpochPosition(start.epoch, start.items_yielded + self.items_yielded, self.run.committed_cursor)
 
 
 class EpochIterator:
@@ -60,10 +57,10 @@ class EpochIterator:
         self._pipeline = pipeline
         run = state.run
         start = state.start
-        if isinstance(run, LocalRun) and (start.cursor is not None or not start.items_yielded):
+        if run.capabilities.resumes_in_mid_epoch and (start.cursor is not None or not start.items_yielded):
             self._generator = run.iter_epoch(start.epoch, start.cursor)
             self._items: Iterator[Any] = self._generator
-        else:  # the state is from or for an inline run, which has no cursor: compute the yielded items again
+        else:  # the state is from or for a run without a cursor: compute the yielded items again
             self._generator = run.iter_epoch(start.epoch)
             self._items = itertools.islice(self._generator, start.items_yielded, None)
         _iterators.add(self)

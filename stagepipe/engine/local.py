@@ -8,18 +8,16 @@ import logging
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import zmq
 from msgspec.structs import replace
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
+from stagepipe.engine.engines import LOCAL_CAPABILITIES, EngineRun, RunOutputs
 from stagepipe.engine.live_figures import LiveFigures
 from stagepipe.engine.monitor import RunMonitor
-from stagepipe.engine.recording import describe_end, make_run_record
+from stagepipe.engine.recording import make_run_record
 from stagepipe.engine.series import SeriesRecorder
 from stagepipe.engine.trace_output import TraceOutput
 from stagepipe.machine import detect_machine
@@ -88,19 +86,13 @@ class EpochCancelledError(RunError):
     """The epoch was cancelled from another thread: no more items are wanted, and the run has not failed."""
 
 
-@dataclass(frozen=True)
-class RunOutputs:
-    """Where a run shows what it does: a file for its trace, host and port for Prometheus. Each may be None."""
-
-    trace_path: Path | None = None
-    prometheus: tuple[str, int] | None = None
-
-
-class LocalRun:
+class LocalRun(EngineRun):
     """A run in worker processes. A context manager; call `iter_epoch` once for each epoch."""
 
+    capabilities = LOCAL_CAPABILITIES
+
     def __init__(
-        self, plan: Plan, on_output: OutputCallback = forward_output, outputs: RunOutputs = RunOutputs()
+        self, plan: Plan, on_output: OutputCallback = forward_output, outputs: RunOutputs | None = None
     ) -> None:
         """Start the workers; what they print and log goes to `on_output`.
 
@@ -108,6 +100,7 @@ class LocalRun:
         workers cannot start.
         """
         self.plan = plan
+        outputs = outputs or RunOutputs()
         self._trace_output = None if outputs.trace_path is None else TraceOutput(outputs.trace_path)
         with contextlib.ExitStack() as exit_stack:
             self._metrics_server = _start_metrics_server(outputs)
@@ -126,8 +119,6 @@ class LocalRun:
             self._serve_metrics()
             exit_stack.pop_all()
         self._monitor = RunMonitor()
-        self._status = "finished"
-        self._error_message: str | None = None
         self._record: RunRecord | None = None
         self._is_closed = False
         self._last_figures = LiveRun()
@@ -247,15 +238,11 @@ class LocalRun:
                 RunCollector(self._figures.description, self._figures.read_rows, lambda: take_run_timings(supervisor))
             )
 
-    @property
-    def has_written_trace(self) -> bool:
-        """Whether the run has ended and its trace is in its file."""
-        return self._trace_output is not None and self._trace_output.is_written
-
     def _write_trace(self, record: RunRecord) -> None:
         if self._trace_output is not None:
             started_ns = self._consumer.statistics.take_snapshot().started_ns
             self._trace_output.write(self.plan, take_run_trace(self._supervisor), record.series, started_ns)
+            self.has_written_trace = self._trace_output.is_written
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
@@ -297,16 +284,4 @@ class LocalRun:
         Only a daemon thread can still iterate then. It waits for the end of the process.
         """
         self._consumer.is_process_ending = True
-        self.close()
-
-    def __enter__(self) -> Self:
-        """Return the run."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close the run. The record shows an exception of the caller's block."""
-        if self._status == "finished":
-            status, message = describe_end(kind, error)
-            self._status = status
-            self._error_message = message
         self.close()

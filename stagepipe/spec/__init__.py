@@ -1,10 +1,21 @@
 """Defines the spec of a pipeline, which both YAML configs and the builder produce. No dependencies, no processes.
 
 model   the frozen dataclasses; their fields are the one list of a config's keys
-engine  `engine` and `resources`: what runs the stages, and what Ray reserves for them
+engine  `engine` and `resources`: what runs the stages, what it can do, and what it reserves for them
 """
 
-from stagepipe.spec.engine import EngineSpec, ResourcesSpec, WorkerRange
+from stagepipe.spec.engine import (
+    Capabilities,
+    EngineDeclaration,
+    EngineOption,
+    EngineSpec,
+    ResourcesSpec,
+    WorkerRange,
+    find_engine,
+    get_capabilities,
+    list_engines,
+    register_engine,
+)
 from stagepipe.spec.model import (
     COMPARISONS,
     FIELD_TESTS,
@@ -37,8 +48,11 @@ __all__ = [
     "SOURCE_NAME",
     "BatchSpec",
     "CacheSpec",
+    "Capabilities",
     "Condition",
     "ConfigKey",
+    "EngineDeclaration",
+    "EngineOption",
     "EngineSpec",
     "FieldTests",
     "KeyField",
@@ -53,7 +67,11 @@ __all__ = [
     "TransportMode",
     "TransportSpec",
     "WorkerRange",
+    "find_engine",
     "format_condition",
+    "get_capabilities",
     "iter_keys",
     "iter_options",
+    "list_engines",
+    "register_engine",
 ]

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from stagepipe import Pipeline, RunError
+from stagepipe.spec import register_engine
+from tests.foreign.threads_engine import ThreadsEngine
 from tests.support.pipelines import STAGES, batch, outputs, pipeline, plain, shuffle, stage, with_workers
 from tests.support.stages import Record, parts, two
 
 ENGINES = ["inline", "auto", pytest.param("pipe", marks=pytest.mark.slow), "shared_memory"]
+THREADS = "threads"  # an engine that stagepipe does not know
+register_engine(ThreadsEngine())
 RAY = pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")])
 N = range(20)
 
@@ -18,8 +22,8 @@ N = range(20)
 def run(config: dict[str, Any], engine: str, *, workers: int = 2, **keys: Any) -> list[Any]:
     if engine == "inline":
         return outputs(config, inline=True, **keys)
-    if engine == "ray":
-        return outputs({**with_workers(config, workers), "engine": "ray"}, **keys)
+    if engine in {"ray", "threads"}:
+        return outputs({**with_workers(config, workers), "engine": engine}, **keys)
     return outputs({**with_workers(config, workers), "transport": {"mode": engine}}, **keys)
 
 
@@ -31,7 +35,7 @@ def column(*rows: Any, dtype: str = "int64") -> Any:
     return ("array", dtype, list(rows))
 
 
-@pytest.fixture(params=[*ENGINES, RAY])
+@pytest.fixture(params=[*ENGINES, THREADS, RAY])
 def engine(request: pytest.FixtureRequest) -> str:
     if request.param == "ray":
         request.getfixturevalue("local_ray")
@@ -103,7 +107,7 @@ def test_fields_conversions_fusion_and_private_copies(engine):
     )
     results = run(config, engine)
     assert [(item["id"], item["x"]) for item in results] == [(n, 12 * (n + 1) / 2) for n in range(6)]
-    if engine != "inline":
+    if engine not in {"inline", "threads"}:
         assert not any(item["was_writable"] for item in results), "what a stage receives is read-only"
 
 

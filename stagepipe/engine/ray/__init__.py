@@ -4,6 +4,7 @@ Up to the first order point, the source is a set of read tasks and each process 
 the first order point on, what has several workers is a pool of actors too; all else runs in the caller's process, in
 order, as inline.
 
+engine            what the rest of stagepipe knows of it: options, capabilities, its start
 run               the run: takes the rows of the last operator in order, and runs what comes after them
 cluster           the cluster: starts or joins it, and starts actors and tasks on its nodes
 cpu_shares        divides its CPUs among the workers
@@ -31,11 +32,9 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.engine.ray.cluster import ClusterNode, LostProcessError, RayCluster
+    from stagepipe.engine.ray.cluster import RayCluster
     from stagepipe.engine.ray.run import RayRun
 
-__all__ = ["ClusterNode", "LostProcessError", "RayCluster", "RayRun"]
+__all__ = ["RayCluster", "RayRun"]
 
-__getattr__ = lazy_names(
-    __name__, {"ClusterNode": "cluster", "LostProcessError": "cluster", "RayCluster": "cluster", "RayRun": "run"}
-)
+__getattr__ = lazy_names(__name__, {"RayCluster": "cluster", "RayRun": "run"})

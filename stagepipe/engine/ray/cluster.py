@@ -8,12 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
 from stagepipe.core import RunError, UsageError, install_command
+from stagepipe.engine.engines import ClusterNode, LostProcessError
 from stagepipe.engine.ray.cpu_shares import CpuShares, check_gpus, divide_cpus
 from stagepipe.machine import detect_machine, read_free_memory_bytes
 from stagepipe.plan import ProcessPlan
@@ -44,22 +44,10 @@ _LOG_FILTERS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class ClusterNode:
-    """A node that lives: its id in Ray, its address, and its CPUs and GPUs."""
-
-    node_id: str
-    address: str
-    cpus: float
-    gpus: float
-
-
-class LostProcessError(RunError):
-    """The process that was asked has ended, or its node has."""
-
-
 class RayCluster:
     """A connection to Ray. A cluster that it has started ends with it; one that it has joined stays."""
+
+    label = "engine: ray"
 
     def __init__(self, address: str | None) -> None:
         """Join the cluster at `address`, or that of the environment; else start one on this machine."""

@@ -7,15 +7,16 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from time import perf_counter_ns
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in
+from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
 from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster
+from stagepipe.engine.ray.engine import RAY_CAPABILITIES
 from stagepipe.engine.ray.execution import iter_blocks
 from stagepipe.engine.ray.layout import RayLayout
 from stagepipe.engine.ray.named_errors import NamedErrors, make_build_error
@@ -25,7 +26,6 @@ from stagepipe.engine.ray.process_counts import RayCounts
 from stagepipe.engine.ray.recording import make_ray_record
 from stagepipe.engine.ray.reservation import Reservation
 from stagepipe.engine.ray.store_statistics import StoreStatistics
-from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
@@ -39,14 +39,15 @@ from stagepipe.runtime import (
     count_outputs,
     make_private_stage_region,
 )
-from stagepipe.spec import EngineSpec
 from stagepipe.timing import StageRegion
 
 
-class RayRun:
-    """A run on Ray Data, with the interface of `InlineRun`. A context manager; call `iter_epoch` for each epoch."""
+class RayRun(EngineRun):
+    """A run on Ray Data."""
 
-    def __init__(self, plan: Plan, engine: EngineSpec, cpu_costs: Mapping[str, float] | None = None) -> None:
+    capabilities = RAY_CAPABILITIES
+
+    def __init__(self, plan: Plan, address: str | None = None, cpu_costs: Mapping[str, float] | None = None) -> None:
         """Start or join the cluster, and build what runs in this process.
 
         `cpu_costs`: the measured CPU time of a process per item, by its name; None or empty: nobody has measured.
@@ -56,7 +57,7 @@ class RayRun:
         self._layout = RayLayout.of(plan)
         self._statistics = DeliveryStatistics()
         self._counts = RayCounts(plan)
-        self.dead_letters = DeadLetterStore(plan, lambda: self._counts.source_items)
+        self._dead_letters = DeadLetterStore(plan, lambda: self._counts.source_items)
         self._letters = DeadLetterWriter(
             process_index=self._layout.count,
             worker=0,
@@ -78,11 +79,9 @@ class RayRun:
         self._items: Generator[tuple[Any, int], None, None] | None = None
         """The items of the epoch that is under way."""
         self._watch: NodeWatch | None = None
-        self._status = "finished"
-        self._error_message: str | None = None
         self._run_id = uuid.uuid4().hex
         self._owner_pid = os.getpid()
-        self._cluster = RayCluster(engine.address)
+        self._cluster = RayCluster(address)
         try:
             on_ray = [plan.processes[index] for index in self._layout.indices]
             max_tasks = None if self._source_reader.is_indexed else 1  # a stream has a single read task
@@ -155,8 +154,14 @@ class RayRun:
 
     # ------------------------------------------------------------------ an epoch
 
-    def iter_epoch(self, epoch: int) -> Generator[Any, None, None]:
+    @property
+    def dead_letters(self) -> DeadLetterStore:
+        """The items that failed and were skipped."""
+        return self._dead_letters
+
+    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails, or Ray cannot go on."""
+        del cursor
         statistics = self._statistics
         iteration = statistics.outside_clock.begin_iteration()
         self._end_epoch()
@@ -351,15 +356,3 @@ class RayRun:
         if os.getpid() == self._owner_pid:
             with suppress(Exception):  # Ray may have ended before
                 self.close()
-
-    def __enter__(self) -> Self:
-        """Return the run."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close the run. The record shows an exception of the caller's block."""
-        if self._status == "finished":
-            status, message = describe_end(kind, error)
-            self._status = status
-            self._error_message = message
-        self.close()

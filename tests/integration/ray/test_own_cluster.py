@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PROGRAM = """
 import ipaddress
 import psutil
-from stagepipe.engine import RayCluster
+from stagepipe.engine.ray import RayCluster
 
 cluster = RayCluster("local")
 try:

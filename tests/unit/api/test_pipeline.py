@@ -9,6 +9,7 @@ from stagepipe import calibration, engine, stages
 from stagepipe.api import Pipeline
 from stagepipe.api import pipeline as module
 from stagepipe.core import ConfigError
+from stagepipe.spec import EngineSpec
 from tests.support.pipelines import outputs, plain
 from tests.support.stages import double
 
@@ -41,7 +42,7 @@ def test_a_generator_as_a_source_is_rejected_before_anything_starts():
 def test_reading_a_property_starts_nothing(monkeypatch):
     started: list[object] = []
     for owner, name in (
-        (engine, "LocalRun"),
+        (type(engine.get_engine(EngineSpec())), "start"),
         (engine, "resolve_auto_workers"),
         (engine, "forecast_pipeline"),
         (calibration, "load_curves"),

@@ -33,7 +33,7 @@ from benchmarks.cluster_model import (
     simulate,
 )
 from benchmarks.common.turn import TreeClocks
-from stagepipe.engine import RayCluster
+from stagepipe.engine.ray import RayCluster
 
 COSTS = EngineCosts(
     local=LocalCosts(hop_s=5e-5, copy_bytes_per_s=1e10),

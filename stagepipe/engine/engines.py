@@ -1,0 +1,234 @@
+"""What runs a plan: `Engine`, its runs, and the two engines of stagepipe for one machine. In the process of the caller.
+
+A config asks an engine what it can do, so the imports of a run are where a run starts. To add an engine, write a
+subclass of `Engine` whose `start` returns a subclass of `EngineRun`, and call `register_engine`: nothing else of
+stagepipe has to know it. tests/foreign/threads_engine.py is one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+
+from stagepipe.core import RunError, UsageError
+from stagepipe.spec import Capabilities, EngineDeclaration, EngineSpec, PipelineSpec, find_engine
+
+if TYPE_CHECKING:
+    from stagepipe.core import Cursor, SourceIdentity
+    from stagepipe.plan import Plan
+    from stagepipe.report import LiveRun, RunRecord
+    from stagepipe.runtime import DeadLetterStore, OutputCallback
+    from stagepipe.transport import Lease
+
+
+@dataclass(frozen=True)
+class RunOutputs:
+    """Where a run shows what it does: a file for its trace, host and port for Prometheus. Each may be None."""
+
+    trace_path: Path | None = None
+    prometheus: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What an engine runs. `spec` is that of the plan: nothing in it is `auto`, and it has the engine's options.
+
+    What workers print and log goes to `on_output`.
+    """
+
+    plan: Plan
+    spec: PipelineSpec
+    on_output: OutputCallback
+    outputs: RunOutputs
+
+
+class EngineRun(ABC):
+    """A run of a plan: what a pipeline asks of it. A context manager; call `iter_epoch` once for each epoch."""
+
+    capabilities: ClassVar[Capabilities]
+    plan: Plan
+    has_written_trace: bool = False
+    """Whether the run has ended and its trace is in its file."""
+    _status: str = "finished"
+    _error_message: str | None = None
+
+    @property
+    @abstractmethod
+    def dead_letters(self) -> DeadLetterStore:
+        """The items that failed and were skipped."""
+
+    @abstractmethod
+    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
+        """Return an iterator over the items of an epoch, in order.
+
+        It begins after `cursor` if the engine resumes in mid-epoch; else there is none. Iterating raises RunError if
+        the run fails.
+        """
+
+    @abstractmethod
+    def get_epoch_length(self) -> int | None:
+        """Return the number of items that an epoch yields; None if it is unknown. Waits until all stages are built."""
+
+    @abstractmethod
+    def wait_for_source(self) -> SourceIdentity | None:
+        """Return what the source read when it was built, which this waits for; None if the run has failed before."""
+
+    @abstractmethod
+    def progress(self) -> LiveRun:
+        """Return the figures of the run as it is; those at its end once it has ended."""
+
+    @abstractmethod
+    def make_record(self) -> RunRecord:
+        """Return what was counted so far, from which the report is made; once closed, in the whole run."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the run, and release all that it has. The record stays."""
+
+    def close_unattended(self) -> None:
+        """Close the run when its pipeline is gone, or at the interpreter's exit."""
+        self.close()
+
+    @property
+    def committed_cursor(self) -> Cursor | None:
+        """The cursor of the last delivered item; None if the engine does not resume in mid-epoch."""
+        return None
+
+    def find_lease(self, address: int, nbytes: int) -> Lease | None:
+        """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
+        del address, nbytes
+        return None
+
+    def count_files(self, files: int) -> None:
+        """Take the number of files that sinks have written in this run. An engine may leave it out of its figures."""
+        del files
+
+    def __enter__(self) -> Self:
+        """Return the run."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the run. The record shows an exception of the caller's block."""
+        if self._status == "finished":
+            from stagepipe.engine.recording import describe_end
+
+            self._status, self._error_message = describe_end(kind, error)
+        self.close()
+
+
+class Engine(EngineDeclaration, ABC):
+    """Runs plans. What it can do, and which options a config may give to it, are its attributes."""
+
+    @abstractmethod
+    def start(self, request: RunRequest) -> EngineRun:
+        """Start a run. Raises UsageError for what the engine cannot run, and RunError if the run cannot start."""
+
+    def join_cluster(self, options: Mapping[str, Any]) -> Cluster:
+        """Join or start a cluster, for an engine that replicates a pipeline instead of yielding items."""
+        del options
+        message = f"engine: {self.name} has no cluster"
+        raise NotImplementedError(message)
+
+
+def get_engine(spec: EngineSpec) -> Engine:
+    """Return the engine of a spec."""
+    engine = find_engine(spec.kind)
+    if not isinstance(engine, Engine):
+        message = f"engine: {spec.kind}: there is no such engine; register it with `register_engine`"
+        raise UsageError(message)
+    return engine
+
+
+# ------------------------------------------------------------------ the engines of one machine
+
+LOCAL_CAPABILITIES: Final = Capabilities(
+    resumes_in_mid_epoch=True, has_hops=True, forks_workers=True, shares_memory=True, shows_workers=True
+)
+INLINE_CAPABILITIES: Final = Capabilities(calls_objects=True)
+
+
+class LocalEngine(Engine):
+    """Runs the stages in worker processes on this machine."""
+
+    name = "local"
+    title = "local"
+    capabilities = LOCAL_CAPABILITIES
+
+    def start(self, request: RunRequest) -> EngineRun:
+        """Start the workers."""
+        from stagepipe.engine.local import LocalRun
+
+        return LocalRun(request.plan, request.on_output, request.outputs)
+
+
+class InlineEngine(Engine):
+    """Runs all stages in the calling process. No config names it: `inline=True` does."""
+
+    name = "inline"
+    title = "inline"
+    capabilities = INLINE_CAPABILITIES
+    phrase = "an inline"
+    way_out = "remove `inline`"
+    outputs_refusal = "an inline run has no worker processes to show"
+
+    def start(self, request: RunRequest) -> EngineRun:
+        """Build the stages."""
+        from stagepipe.engine.inline import InlineRun
+
+        return InlineRun(request.plan)
+
+
+LOCAL: Final = LocalEngine()
+INLINE: Final = InlineEngine()
+
+
+# ------------------------------------------------------------------ clusters
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node that lives: its id in the cluster, its address, and its CPUs and GPUs."""
+
+    node_id: str
+    address: str
+    cpus: float
+    gpus: float
+
+
+class LostProcessError(RunError):
+    """The process that was asked has ended, or its node has."""
+
+
+class Cluster(Protocol):
+    """The nodes on which an engine starts replicas of a pipeline: an actor each, whose answers are references."""
+
+    label: str
+    """The beginning of its error messages."""
+
+    def wait_for_free_cpus(self) -> tuple[float, float]:
+        """Return the CPUs of the cluster, and those that are free once ended programs have given theirs back."""
+
+    def list_nodes(self) -> list[ClusterNode]:
+        """Return the nodes that live."""
+
+    def start_actor(self, actor_class: type, arguments: tuple[Any, ...], node: ClusterNode, *, share: float) -> Any:
+        """Start an actor on a node, with a share of its CPUs and GPUs."""
+
+    def start_task(self, function: Callable[..., Any], arguments: tuple[Any, ...], node: ClusterNode) -> Any:
+        """Call a function on a node."""
+
+    def kill_actor(self, actor: Any) -> None:
+        """End an actor at once."""
+
+    def wait(self, references: Sequence[Any], count: int, timeout_s: float) -> tuple[list[Any], list[Any]]:
+        """Return the references that have an answer, and those that have none."""
+
+    def get(self, reference: Any) -> Any:
+        """Return an answer. Raises LostProcessError if nobody is there to give it, RunError for an error."""
+
+    def close(self) -> None:
+        """Leave the cluster, and end it if it was started here."""
