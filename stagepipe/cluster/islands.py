@@ -1,30 +1,257 @@
-"""Starts an island on each node of a cluster, gathers what they say, and ends them. In the calling process."""
+"""Islands: the same config as one local pipeline on each node of a cluster, with its share of the source.
+
+The calling process finds where each writes and on which node it runs, starts them, gathers what they say, and ends
+them. An island is an actor on its node, which runs its share to its sinks.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stagepipe.api import has_part_sinks
-from stagepipe.cluster.island import Island, IslandOptions, IslandRequest, IslandResult
-from stagepipe.cluster.placement import (
-    assign_islands,
-    get_sink_path,
-    list_island_folders,
-    make_island_folders,
-    remove_empty_folders,
-)
 from stagepipe.config import load
-from stagepipe.core import RunError, UsageError
+from stagepipe.core import RunError, StagepipeError, UsageError
 from stagepipe.engine import Cluster, ClusterNode, LostProcessError, get_engine
 from stagepipe.report import LiveRun, add_live_runs
-from stagepipe.spec import PipelineSpec
+from stagepipe.spec import PipelineSpec, SinkSpec
+
+if TYPE_CHECKING:
+    from stagepipe.api import Pipeline
+    from stagepipe.report import DeadLetter, LiveRun
+
+
+_FOLDER_NAME: Final = re.compile(r"island-(\d+)-of-(\d+)")
+
+
+@dataclass(frozen=True, order=True)
+class IslandFolder:
+    """The folder, below the `path` of a sink, that island `rank` of `count` writes to.
+
+    >>> str(IslandFolder(0, 2))
+    'island-0-of-2'
+    """
+
+    rank: int
+    count: int
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return f"island-{self.rank}-of-{self.count}"
+
+
+def place_sinks(spec: PipelineSpec, rank: int, count: int) -> PipelineSpec:
+    """Return the spec of an island: each sink writes to a folder of the island's own, below its `path`."""
+    return replace(spec, sinks=tuple(_place_sink(sink, IslandFolder(rank, count)) for sink in spec.sinks))
+
+
+def _place_sink(sink: SinkSpec, folder: IslandFolder) -> SinkSpec:
+    arguments: dict[Any, Any] = {**sink.target.arguments, "path": str(Path(get_sink_path(sink), str(folder)))}
+    return replace(sink, target=replace(sink.target, arguments=arguments))
+
+
+def get_sink_path(sink: SinkSpec) -> str:
+    """Return the `path` of a sink. Raises UsageError if it has none: all islands would write to one place."""
+    path = sink.target.arguments.get("path")
+    if isinstance(path, str | os.PathLike) and os.fspath(path):
+        return os.fspath(path)
+    raise UsageError(
+        f"inside: local: the sink {sink.target.label} has no `path` in its `with`, below which each "
+        "island would write to a folder of its own; give it one, or set `engine: local`"
+    )
+
+
+def list_island_folders(paths: Sequence[str], working_folder: str) -> list[frozenset[IslandFolder]]:
+    """Return the folders of islands that this machine sees below the path of each sink."""
+    return [_list_folders(Path(working_folder, path)) for path in paths]
+
+
+def _list_folders(path: Path) -> frozenset[IslandFolder]:
+    try:
+        names = [entry.name for entry in path.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    matches = filter(None, map(_FOLDER_NAME.fullmatch, names))
+    return frozenset(IslandFolder(int(match[1]), int(match[2])) for match in matches)
+
+
+def make_island_folders(paths: Sequence[str], rank: int, count: int, working_folder: str) -> None:
+    """Make the folders of an island on its node, before any island runs: a missing one is then one that was lost."""
+    for path in paths:
+        Path(working_folder, path, str(IslandFolder(rank, count))).mkdir(parents=True, exist_ok=True)
+
+
+def remove_empty_folders(paths: Sequence[str], rank: int, count: int, working_folder: str) -> None:
+    """Undo `make_island_folders`, where nothing has been written."""
+    for path in paths:
+        with suppress(OSError):
+            Path(working_folder, path, str(IslandFolder(rank, count))).rmdir()
+
+
+def assign_islands(seen: Sequence[Sequence[frozenset[IslandFolder]]], path: str, *, resume: bool) -> list[int]:
+    """Return, for each island, the number of its node. `seen` has the folders that each node sees, by sink.
+
+    A new job has an island on each node. One that goes on has as many as before, each on a node that sees its folders.
+    Raises UsageError where folders of another number of islands are in the way, or one that is needed is missing.
+    """
+    folders = frozenset[IslandFolder]().union(*(own for by_sink in seen for own in by_sink))
+    counts = sorted({folder.count for folder in folders})
+    if not resume or not folders:
+        if strange := [count for count in counts if count != len(seen)]:
+            raise UsageError(
+                f"{path} has folders of a run on {strange[0]} islands, and now there are {len(seen)}; add --resume to "
+                "go on with that run, delete them, or set another `path`"
+            )
+        return list(range(len(seen)))
+    if len(counts) > 1:
+        raise UsageError(
+            f"--resume {path}: it has folders of runs on {' and '.join(map(str, counts))} islands; delete those of one"
+        )
+    return _assign_to_owners([frozenset.intersection(*by_sink) for by_sink in seen], counts[0], path)
+
+
+def _assign_to_owners(seen: Sequence[frozenset[IslandFolder]], count: int, path: str) -> list[int]:
+    loads = [0] * len(seen)
+    nodes = []
+    for rank in range(count):
+        folder = IslandFolder(rank, count)
+        owners = [number for number, folders in enumerate(seen) if folder in folders]
+        if not owners:
+            raise UsageError(
+                f"--resume {path}: none of the {len(seen)} nodes sees {folder}, so its node is gone, with the rows "
+                "that it has written; bring that node back, or run the job again from its start, with another `path` "
+                "that all nodes share"
+            )
+        node = min(owners, key=loads.__getitem__)
+        loads[node] += 1
+        nodes.append(node)
+    return nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class IslandOptions:
+    """The options of `stagepipe run` that each island takes."""
+
+    overrides: tuple[str, ...] = ()
+    limit: int | None = None
+    resume: bool = False
+    allow_changed: bool = False
+    uses_caches: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class IslandRequest:
+    """What an island runs: the config by its path, which each node has, and its share of the source."""
+
+    config: str
+    options: IslandOptions
+    rank: int
+    count: int
+    working_folder: str
+    sys_path: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IslandResult:
+    """How an island ended. `error` is empty if it has finished, `is_usage_error` if it could not begin.
+
+    `report` is the JSON of its report; None if it had not started, or if its node was lost.
+    """
+
+    rank: int
+    node: str
+    error: str = ""
+    is_usage_error: bool = False
+    is_lost: bool = False
+    was_stopped: bool = False
+    """Whether it was ended early because another island had failed."""
+    was_finished: bool = False
+    """Whether an earlier run of the job had written all of it already."""
+    report: bytes | None = None
+    dead_letters: tuple[DeadLetter, ...] = ()
+
+
+class Island:
+    """The actor: `run` blocks until the share is done; `get_progress` and `stop` are called meanwhile."""
+
+    def __init__(self, request: IslandRequest, node: str) -> None:
+        """Take the place of the calling process: its folder, and its path of modules."""
+        os.chdir(request.working_folder)
+        sys.path[:0] = [path for path in request.sys_path if path not in sys.path]
+        self._request = request
+        self._node = node
+        self._pipeline: Pipeline[Any] | None = None
+        self._is_stopped = False
+
+    def is_ready(self) -> bool:
+        """Answer that the actor has a place on its node."""
+        return True
+
+    def run(self) -> IslandResult:
+        """Run the share to its end. Errors are in the result."""
+        try:
+            was_finished = self._run()
+        except Exception as error:  # noqa: BLE001 - what is raised here would look like a lost node
+            if self._is_stopped:  # closed from another thread, at any point of its start or its run
+                return self._make_result(was_stopped=True)
+            if not isinstance(error, StagepipeError):
+                traceback.print_exc()  # to the log of the actor
+                return self._make_result(error=f"{type(error).__name__}: {error}")
+            return self._make_result(error=str(error), is_usage_error=not isinstance(error, RunError))
+        return self._make_result(was_finished=was_finished, was_stopped=self._is_stopped)
+
+    def _run(self) -> bool:
+        from stagepipe.api import Pipeline, open_shards, run_to_sink
+
+        request, options = self._request, self._request.options
+        pipeline = Pipeline[Any](
+            request.config,
+            [*options.overrides, "engine=local"],
+            limit=options.limit,
+            rank=request.rank,
+            world_size=request.count,
+            cache=options.uses_caches,
+        )
+        pipeline.spec = place_sinks(pipeline.spec, request.rank, request.count)
+        with open_shards(pipeline, resume=options.resume, allow_changed=options.allow_changed) as shards:
+            if shards is not None and shards.is_finished:
+                return True
+            self._pipeline = pipeline
+            with pipeline:
+                if not self._is_stopped:
+                    run_to_sink(pipeline, lambda _: None, shards=shards)
+        return False
+
+    def _make_result(self, **fields: Any) -> IslandResult:
+        from stagepipe.report import to_json
+
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.started:
+            fields |= {"report": to_json(pipeline.report()), "dead_letters": pipeline.dead_letters}
+        return IslandResult(rank=self._request.rank, node=self._node, **fields)
+
+    def get_progress(self) -> LiveRun | None:
+        """Return the progress of the share; None before the start and after the end."""
+        pipeline = self._pipeline
+        try:
+            return pipeline.progress() if pipeline is not None and pipeline.started else None
+        except StagepipeError:  # it has just been closed
+            return None
+
+    def stop(self) -> None:
+        """End the run: what is committed stays, for a resume."""
+        self._is_stopped = True
+        if self._pipeline is not None and self._pipeline.started:
+            self._pipeline.close()
+
 
 _READY_TIMEOUT_S: Final = 120.0
 """A scheduler starts a process in 2 to 50 s, by the load of the node."""

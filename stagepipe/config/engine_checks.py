@@ -53,15 +53,14 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
 
 def _read_engine(node: Node | None) -> tuple[EngineDeclaration, Capabilities]:
     """Return the engine of a config, and what it can do. An unknown engine is another problem."""
-    name, options = EngineSpec().kind, {}
+    name, options = EngineSpec().kind, dict[str, str | None]()
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
         name = node.value
     elif isinstance(node, MapNode):
         given = [key for key in node.entries if node.get(key) is not None]
         name = given[0] if given else name
-        inner = node.get(name)
-        keys = inner.entries if isinstance(inner, MapNode) else {}
-        options = {key: inner.get_text(key) for key in keys if inner.get(key) is not None}
+        if isinstance(inner := node.get(name), MapNode):
+            options = {key: inner.get_text(key) for key in inner.entries if inner.get(key) is not None}
     engine = find_engine(name) or list_engines()[0]
     return engine, engine.get_capabilities(options)
 

@@ -28,7 +28,16 @@ from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, m
 from stagepipe.config.target_checks import SinkTraits, StageTraits, get_sinks, get_stages
 from stagepipe.config.value_types import InvalidValueError, format_kind, format_value
 from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, write_advice
-from stagepipe.spec import SOURCE_NAME, PipelineSpec, SinkSpec, SourceReading, StageSpec, get_capabilities, iter_keys, iter_options
+from stagepipe.spec import (
+    SOURCE_NAME,
+    PipelineSpec,
+    SinkSpec,
+    SourceReading,
+    StageSpec,
+    get_capabilities,
+    iter_keys,
+    iter_options,
+)
 
 _MAPPING_LABELS: Final = {
     "": "at the top level",
@@ -506,7 +515,9 @@ def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
     sender_name = spec.source.name
     sender_workers = spec.source.workers
     process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if stage.fuse is not True]
-    for name, workers, mode in () if "transport" in get_capabilities(spec.engine).ignored_keys else (*process_stages, ("sink", 1, "auto")):
+    for name, workers, mode in (
+        () if "transport" in get_capabilities(spec.engine).ignored_keys else (*process_stages, ("sink", 1, "auto"))
+    ):
         uses_pipe_only = (spec.transport.mode if mode == "auto" else mode) == "pipe"
         if uses_pipe_only and (sender_workers, workers) != (1, 1):
             yield (

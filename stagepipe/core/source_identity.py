@@ -1,7 +1,7 @@
 """What a source reads: the number of its items, and its files. Pure values, made in the source's process.
 
 A saved position counts items, so it means something else once the data has changed. A state holds the identity of the
-source, and a resume compares it (`stagepipe.engine.source_check`).
+source, and a resume compares it (`stagepipe.engine.state`).
 """
 
 from __future__ import annotations

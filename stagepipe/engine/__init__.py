@@ -5,30 +5,18 @@ local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
 inline_hops    the processes of a plan as function calls
 ray/           runs the stages as operators of Ray Data
-pipeline_state which epoch of a pipeline is next, and which iteration is the newest
 iteration      an epoch that is under way
-position       a position in an epoch
 state          a position as a state dict, and back
-state_schema   the types and ranges of what a state dict holds
-resharding     a position of all ranks, dealt out to another number of ranks
 stage_caches   what the outputs that a stage keeps depend on
 code_versions  the code of a pipeline, as files and versions
-imported_code  the files that code imports, found without importing them
-config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
-config_cache   files about one config each, in the user's cache folder
 cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
-monitor        memory and rates during the run
 metrics        the same for Prometheus
-metrics_server serves them over HTTP
-trace_output   writes the trace of a run at its end
 recording      a snapshot of the run -> RunRecord
-hop_records    the hops of a RunRecord
 series         the run over time, from its live figures
 live_figures   a run while it goes, from its board, here or in another process -> LiveRun
-item_rate      the rate that a progress bar shows
 dead_letters   files of dead letters, and the source items to retry from one
 """
 
@@ -38,7 +26,7 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
-    from stagepipe.engine.config_description import describe_config
+    from stagepipe.engine.code_versions import describe_stage_code, find_changed_code
     from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.engines import (
@@ -53,15 +41,18 @@ if TYPE_CHECKING:
         get_engine,
     )
     from stagepipe.engine.inline import InlineRun
-    from stagepipe.engine.iteration import EpochIterator, IterationState
+    from stagepipe.engine.iteration import EpochIterator, EpochPosition, IterationState, PipelineState
     from stagepipe.engine.live_figures import LiveFigures
     from stagepipe.engine.local import EpochCancelledError, LocalRun
-    from stagepipe.engine.pipeline_state import PipelineState
-    from stagepipe.engine.position import EpochPosition
-    from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
-    from stagepipe.engine.stage_code import describe_stage_code, find_changed_code
-    from stagepipe.engine.state import find_saved_skips, find_saved_source, make_state_dict, parse_state_dict
+    from stagepipe.engine.state import (
+        check_source,
+        describe_config,
+        find_saved_skips,
+        find_saved_source,
+        make_state_dict,
+        parse_state_dict,
+    )
 
 __all__ = [
     "CHECKED_ITEMS",
@@ -112,20 +103,20 @@ __getattr__ = lazy_names(
         "INLINE": "engines",
         "EpochCancelledError": "local",
         "EpochIterator": "iteration",
-        "EpochPosition": "position",
+        "EpochPosition": "iteration",
         "InlineRun": "inline",
         "IterationState": "iteration",
         "LiveFigures": "live_figures",
         "LocalRun": "local",
         "LostProcessError": "engines",
         "Nondeterminism": "determinism",
-        "PipelineState": "pipeline_state",
+        "PipelineState": "iteration",
         "RunOutputs": "engines",
         "RunRequest": "engines",
-        "check_source": "source_check",
-        "describe_config": "config_description",
-        "describe_stage_code": "stage_code",
-        "find_changed_code": "stage_code",
+        "check_source": "state",
+        "describe_config": "state",
+        "describe_stage_code": "code_versions",
+        "find_changed_code": "code_versions",
         "find_nondeterminism": "determinism",
         "find_saved_skips": "state",
         "find_saved_source": "state",

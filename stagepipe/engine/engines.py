@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from stagepipe.core import RunError, UsageError
 from stagepipe.spec import Capabilities, EngineDeclaration, EngineSpec, PipelineSpec, find_engine
@@ -49,7 +49,6 @@ class RunRequest:
 class EngineRun(ABC):
     """A run of a plan: what a pipeline asks of it. A context manager; call `iter_epoch` once for each epoch."""
 
-    capabilities: ClassVar[Capabilities]
     plan: Plan
     has_written_trace: bool = False
     """Whether the run has ended and its trace is in its file."""
@@ -145,22 +144,19 @@ def get_engine(spec: EngineSpec) -> Engine:
 
 # ------------------------------------------------------------------ the engines of one machine
 
-LOCAL_CAPABILITIES: Final = Capabilities(
-    resumes_in_mid_epoch=True, has_hops=True, forks_workers=True, shares_memory=True, shows_workers=True
-)
-INLINE_CAPABILITIES: Final = Capabilities(calls_objects=True)
-
 
 class LocalEngine(Engine):
     """Runs the stages in worker processes on this machine."""
 
     name = "local"
     title = "local"
-    capabilities = LOCAL_CAPABILITIES
+    capabilities = Capabilities(
+        resumes_in_mid_epoch=True, has_hops=True, forks_workers=True, shares_memory=True, shows_workers=True
+    )
 
     def start(self, request: RunRequest) -> EngineRun:
         """Start the workers."""
-        from stagepipe.engine.local import LocalRun
+        from stagepipe.engine import LocalRun
 
         return LocalRun(request.plan, request.on_output, request.outputs)
 
@@ -170,14 +166,14 @@ class InlineEngine(Engine):
 
     name = "inline"
     title = "inline"
-    capabilities = INLINE_CAPABILITIES
+    capabilities = Capabilities(calls_objects=True)
     phrase = "an inline"
     way_out = "remove `inline`"
     outputs_refusal = "an inline run has no worker processes to show"
 
     def start(self, request: RunRequest) -> EngineRun:
         """Build the stages."""
-        from stagepipe.engine.inline import InlineRun
+        from stagepipe.engine import InlineRun
 
         return InlineRun(request.plan)
 

@@ -21,9 +21,9 @@ from stagepipe.core import (
     stage_locals,
     with_error_type,
 )
-from stagepipe.engine.engines import INLINE_CAPABILITIES, EngineRun
+from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
-from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.live_figures import RateEstimator
 from stagepipe.engine.recording import make_inline_record
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import LiveRun, RunRecord
@@ -48,8 +48,6 @@ from stagepipe.timing import StageRegion
 
 class InlineRun(EngineRun):
     """A run in the calling process."""
-
-    capabilities = INLINE_CAPABILITIES
 
     @share_datasets()
     def __init__(self, plan: Plan) -> None:

@@ -1,6 +1,6 @@
-"""The processes of a plan as function calls: the inline engine runs all of a plan so, the Ray engine some of it.
+"""The processes of a plan as function calls: the inline engine runs all of a plan so, another may run some of it.
 
-In the process of the caller; the stage process also in the workers of Ray.
+In the process of the caller; the stage process also in the workers of such an engine.
 """
 
 from __future__ import annotations

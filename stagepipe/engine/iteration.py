@@ -1,4 +1,7 @@
-"""One iteration of a pipeline: an epoch or the rest of one, and its position. In the consumer's process."""
+"""Iterations of a pipeline: a position in an epoch, which epoch is next, and the iteration under way.
+
+In the consumer's process. A pipeline that has not started needs it, so it imports no engine.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,90 @@ import contextlib
 import itertools
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from stagepipe.core import StagepipeError, fold_internal_frames
-from stagepipe.engine.pipeline_state import PipelineState
-from stagepipe.engine.position import EpochPosition
+from stagepipe.core import MAX_EPOCH, Cursor, StagepipeError, UsageError, fold_internal_frames
 
 if TYPE_CHECKING:
     from stagepipe.engine.engines import EngineRun
+
+
+@dataclass(frozen=True)
+class EpochPosition:
+    """A position in an epoch, after `items_yielded` items. `cursor` is that of the last item; None at the start."""
+
+    epoch: int = 0
+    items_yielded: int = 0
+    cursor: Cursor | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it is the start of an epoch."""
+        return not self.items_yielded and self.cursor is None
+
+
+class SupportsPosition(Protocol):
+    """An iteration that knows its position."""
+
+    has_ended: bool
+
+    def position(self) -> EpochPosition:
+        """See `IterationState.position`."""
+
+
+class PipelineState:
+    """What a pipeline knows of its iterations: the next position, and the newest iteration."""
+
+    def __init__(self) -> None:
+        """Start with epoch 0."""
+        self.next_position = EpochPosition()
+        self.closed_reason = ""
+        """The error message of an iteration after the close; empty before."""
+        self._newest_iteration: SupportsPosition | None = None
+
+    def begin_iteration(self, iteration: SupportsPosition) -> None:
+        """Make `iteration` the newest one. Using an earlier one now raises UsageError."""
+        self._newest_iteration = iteration
+
+    def advance_epoch(self, start: EpochPosition) -> None:
+        """Make the epoch after `start` the next one, unless another was set. Called at an iteration's first item."""
+        if self.next_position is start:
+            self.next_position = EpochPosition(start.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the next one: from its start, or from its loaded position.
+
+        Raises UsageError if `epoch` is not an integer from 0 to 2**32 - 1.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+            message = f"set_epoch({epoch!r}): an epoch is an integer of at least 0 and at most {MAX_EPOCH}"
+            raise UsageError(message)
+        if self.next_position.epoch != epoch:
+            self.next_position = EpochPosition(epoch)
+        # No epoch is under way, so the state describes the next one.
+        if self._newest_iteration is not None and self._newest_iteration.has_ended:
+            self._newest_iteration = None
+
+    def load_position(self, position: EpochPosition) -> None:
+        """Start the next iteration at `position`."""
+        self.next_position = position
+        self._newest_iteration = None
+
+    def position(self) -> EpochPosition:
+        """Return the position of the newest iteration, or where the next one will start."""
+        return self.next_position if self._newest_iteration is None else self._newest_iteration.position()
+
+    def require_newest(self, iteration: SupportsPosition) -> None:
+        """Raise UsageError if `iteration` is not the newest one, or the pipeline is closed."""
+        if self.closed_reason:
+            raise UsageError(self.closed_reason)
+        if self._newest_iteration is not iteration:
+            message = "a newer iteration of this pipeline has begun; only one can be active at a time"
+            if self._newest_iteration is None:
+                message = "a state was loaded into this pipeline; start a new iteration to resume from it"
+            raise UsageError(message)
+
 
 _iterators: Final[weakref.WeakSet[EpochIterator]] = weakref.WeakSet()
 
@@ -57,7 +136,7 @@ class EpochIterator:
         self._pipeline = pipeline
         run = state.run
         start = state.start
-        if run.capabilities.resumes_in_mid_epoch and (start.cursor is not None or not start.items_yielded):
+        if run.committed_cursor is not None and (start.cursor is not None or not start.items_yielded):
             self._generator = run.iter_epoch(start.epoch, start.cursor)
             self._items: Iterator[Any] = self._generator
         else:  # the state is from or for a run without a cursor: compute the yielded items again

@@ -8,21 +8,21 @@ import logging
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 import zmq
 from msgspec.structs import replace
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
-from stagepipe.engine.engines import LOCAL_CAPABILITIES, EngineRun, RunOutputs
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError, check_output_file
+from stagepipe.engine.engines import EngineRun, RunOutputs
 from stagepipe.engine.live_figures import LiveFigures
-from stagepipe.engine.monitor import RunMonitor
-from stagepipe.engine.recording import make_run_record
+from stagepipe.engine.recording import RunMonitor, make_run_record
 from stagepipe.engine.series import SeriesRecorder
-from stagepipe.engine.trace_output import TraceOutput
 from stagepipe.machine import detect_machine
 from stagepipe.plan import Plan, check_plan_limits, find_memory_warnings
-from stagepipe.report import LiveRun, RunRecord, Series
+from stagepipe.report import ClockReading, LiveRun, RunRecord, Series, TraceData, TraceDeath, TraceTrack, write_trace
 from stagepipe.runtime import (
     Consumer,
     DeadLetterStore,
@@ -30,6 +30,7 @@ from stagepipe.runtime import (
     MemoryHandle,
     OutputCallback,
     RunSnapshot,
+    RunTrace,
     Supervisor,
     describe_run,
     forward_output,
@@ -41,9 +42,68 @@ from stagepipe.runtime import (
 from stagepipe.transport import Lease
 
 if TYPE_CHECKING:
-    from stagepipe.engine.metrics_server import MetricsServer
+    from stagepipe.engine.metrics import MetricsServer
 
+
+_CLOCK_READINGS = 5
 _log = logging.getLogger("stagepipe")
+
+
+class TraceOutput:
+    """The trace of one run: notes both clocks at its start, and at its end writes the file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError if no file can be written at `path`; its folder is made."""
+        self._path = path
+        self.is_written = False
+        check_output_file("trace", path)
+        self._first_clock = read_clocks()
+
+    def write(self, plan: Plan, trace: RunTrace, series: Series, started_ns: int) -> None:
+        """Write the file. One that cannot be written, because the disk is full, is a warning: the run is over."""
+        data = TraceData(
+            name=plan.name,
+            pid=os.getpid(),
+            stage_names=plan.stage_names,
+            tracks=tuple(TraceTrack(each.name, each.group, each.ring) for each in trace.processes),
+            deaths=tuple(
+                TraceDeath(
+                    track=restart.death.process_index,
+                    pid=restart.death.pid,
+                    died_ns=restart.death.died_at_ns,
+                    cause=restart.death.cause,
+                    item=restart.death.item,
+                )
+                for restart in trace.restarts
+            ),
+            series=series,
+            started_ns=started_ns,
+            first_clock=self._first_clock,
+            last_clock=read_clocks(),
+        )
+        try:
+            summary = write_trace(data, self._path)
+        except OSError as error:
+            _log.warning("the trace %s could not be written: %s", self._path, error.strerror or error)
+            return
+        self.is_written = True
+        dropped = f"; {summary.dropped:,} older records did not fit and were dropped" if summary.dropped else ""
+        _log.info("trace %s: %d events, %d flows%s", self._path, summary.events, summary.flows, dropped)
+        if summary.dropped:
+            _log.warning("trace %s holds the end of the run%s; use --limit for a shorter run", self._path, dropped)
+
+
+def read_clocks() -> ClockReading:
+    """Read both clocks at the same time, as nearly as one can."""
+    readings = []
+    for _ in range(_CLOCK_READINGS):
+        before_ns = perf_counter_ns()
+        wall_ns = time_ns()
+        after_ns = perf_counter_ns()
+        readings.append((after_ns - before_ns, ClockReading((before_ns + after_ns) // 2, wall_ns)))
+    return min(readings, key=lambda reading: reading[0])[1]
+
+
 _FIXES_BY_ERRNO = {
     errno.EMFILE: "raise the limit of open files (`ulimit -n 4096`) or set fewer `workers`",
     errno.ENFILE: "the machine has no file descriptors left (fs.file-max) or no pages for pipes "
@@ -59,7 +119,7 @@ _FIXES_BY_ERRNO = {
 def _start_metrics_server(outputs: RunOutputs) -> MetricsServer | None:
     if outputs.prometheus is None:
         return None
-    from stagepipe.engine.metrics_server import MetricsServer  # only here: with Prometheus's client
+    from stagepipe.engine.metrics import MetricsServer  # only here: with Prometheus's client
 
     return MetricsServer(*outputs.prometheus)
 
@@ -88,8 +148,6 @@ class EpochCancelledError(RunError):
 
 class LocalRun(EngineRun):
     """A run in worker processes. A context manager; call `iter_epoch` once for each epoch."""
-
-    capabilities = LOCAL_CAPABILITIES
 
     def __init__(
         self, plan: Plan, on_output: OutputCallback = forward_output, outputs: RunOutputs | None = None

@@ -1,25 +1,39 @@
-"""Makes the record of a run from its plan and a snapshot. Pure; in the caller's process."""
+"""Makes the record of a run from its plan, a snapshot and what a monitor has seen. In the caller's process.
+
+The monitor follows a run while it goes: its workers' memory and waits, and other programs' load. All else is pure.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from stagepipe.engine.hop_records import make_call_record, make_hop_records, sum_counter
-from stagepipe.engine.monitor import RunMonitor, WorkerUsage
-from stagepipe.machine import describe_host
-from stagepipe.plan import SINK_NAME, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
+import psutil
+
+from stagepipe.core import format_bytes, format_ns
+from stagepipe.costs import HopCostEstimate, TransportRuleChange, predict_hop_cost
+from stagepipe.machine import CpuLoadMeter, cpu_delay_ns, cpu_quota, describe_host, read_throttling
+from stagepipe.plan import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
 from stagepipe.report import (
+    PHASES,
+    ByteCounts,
     ConsumerReport,
+    CostPrediction,
     DeadLetter,
     HopRecord,
+    HopThresholdChange,
+    HopTransport,
     HostReport,
     MemoryPressure,
+    MessageCounts,
     RunRecord,
     Series,
     SharedMemoryReport,
+    SizeCount,
     SlowItem,
     StageRecord,
     TimingOverhead,
@@ -29,12 +43,58 @@ from stagepipe.report import (
 from stagepipe.runtime import (
     SMALL_ITEM_BUDGET_BYTES,
     DeliverySnapshot,
+    HopTimings,
     RunSnapshot,
     RunTimings,
     WorkerSnapshot,
     compute_wanted_bytes,
 )
 from stagepipe.timing import Histogram, ProcessCounter, SlowItemRow, StageCounter, StageRegion
+
+
+@dataclass(frozen=True)
+class WorkerUsage:
+    """The resident and the proportional memory (RSS, PSS) of a worker, in bytes, and its time waiting for a CPU."""
+
+    rss_bytes: int = 0
+    pss_bytes: int = 0
+    cpu_wait_ns: int = 0
+
+
+class RunMonitor:
+    """Measures the processes of one run now and then."""
+
+    def __init__(self) -> None:
+        self.usage_by_process: dict[int, WorkerUsage] = {}
+        """As last measured, by process index."""
+        self.other_cpus = 0.0
+        """Mean number of CPUs that other programs have used during the run, as last measured."""
+        self.yielding_cpus = 0.0
+        """Those of them that programs of a lower priority have used."""
+        self.cpu_quota = 0.0
+        """CPUs that the control group may use; 0: no limit."""
+        self.throttled_share = 0.0
+        """Share of the quota's periods in which it was used up, as last measured."""
+        self._load_meter = CpuLoadMeter()
+        self._first_periods = read_throttling()
+
+    def sample_usage(self, workers: Iterable[WorkerSnapshot]) -> None:
+        """Measure each worker that runs, the load of other programs, and the use of the CPU quota.
+
+        Call it before the workers end.
+        """
+        self.other_cpus = self._load_meter.measure_other_cpus()
+        self.yielding_cpus = min(self._load_meter.measure_yielding_cpus(), self.other_cpus)
+        self.cpu_quota = cpu_quota() or 0.0
+        periods, throttled = (now - then for now, then in zip(read_throttling(), self._first_periods, strict=True))
+        self.throttled_share = throttled / periods if periods > 0 else 0.0
+        for worker in workers:
+            with contextlib.suppress(psutil.Error):
+                memory = psutil.Process(worker.pid).memory_full_info()
+                self.usage_by_process[worker.slot.process_index] = WorkerUsage(
+                    memory.rss, memory.pss, cpu_delay_ns(worker.pid)
+                )
+
 
 MAX_SLOW_ITEMS = 10
 """Slowest items in the record: enough to see whether they share a stage, few enough to read."""
@@ -333,3 +393,127 @@ def find_slowest_items(plan: Plan, rows_by_stage: Mapping[str, Sequence[SlowItem
         for row in rows_by_stage.get(stage.name, ())
     ]
     return tuple(sorted(slow_items, key=lambda item: -item.run_ns)[:MAX_SLOW_ITEMS])
+
+
+def make_hop_records(plan: Plan, snapshot: RunSnapshot, timings: RunTimings) -> tuple[HopRecord, ...]:
+    """Return all hops in pipeline order, including those between fused stages."""
+    records = []
+    for hop_number, (process, senders) in enumerate(zip(plan.processes, snapshot.worker_groups, strict=True)):
+        for stage_index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
+            message_count = sum(sender.stage_counters[stage_index][StageCounter.ITEMS] for sender in senders)
+            records.append(make_call_record(source.name, target.name, message_count, "fused: a function call"))
+        records.append(_make_hop_record(plan, hop_number, senders, timings.hops[hop_number]))
+    return tuple(records)
+
+
+def make_call_record(source: str, target: str, message_count: int, reason: str) -> HopRecord:
+    """Return the record of a hop between two stages of one process. It has no cost."""
+    return HopRecord(
+        source=source,
+        target=target,
+        transport=HopTransport("local", 0, reason),
+        messages=MessageCounts(local=message_count),
+        bytes=ByteCounts(),
+        cost_histogram=Histogram(),
+        phase_histograms={name: Histogram() for name in PHASES},
+        predicted=CostPrediction(),
+    )
+
+
+def _make_hop_record(
+    plan: Plan, hop_number: int, senders: tuple[WorkerSnapshot, ...], timings: HopTimings
+) -> HopRecord:
+    hop = plan.hops[hop_number]
+    phase_histograms = timings.phase_histograms
+    estimate = predict_hop_cost(timings.measured_costs, plan.curves)
+    pickling_phases = ("encode_ns", "decode_ns") if timings.measured_costs else ()
+    pickling_ns = sum(phase_histograms[phase].percentile_ns(50) for phase in pickling_phases)
+    messages = _sum_messages(senders)
+    byte_counts = _sum_bytes(senders)
+    return HopRecord(
+        source=plan.processes[hop_number].stages[-1].name,
+        target=SINK_NAME if hop.target == SINK_NAME else hop.target,
+        transport=_make_transport(hop, timings.rule_changes, messages, byte_counts, estimate),
+        messages=messages,
+        bytes=byte_counts,
+        cost_histogram=phase_histograms["cost_ns"],
+        phase_histograms={phase: phase_histograms[phase] for phase in PHASES},
+        predicted=_make_prediction(estimate, pickling_ns),
+        saved_ns=(_predict_alternative_ns(estimate, messages) - estimate.as_sent_ns) * messages.total,
+        sizes=tuple(
+            SizeCount(min_bytes=1 << bits >> 1, max_bytes=1 << bits, messages=count)
+            for bits, count in timings.messages_by_size_bits.items()
+        ),
+    )
+
+
+def _make_transport(
+    hop: HopPlan,
+    rule_changes: Sequence[TransportRuleChange],
+    messages: MessageCounts,
+    byte_counts: ByteCounts,
+    estimate: HopCostEstimate,
+) -> HopTransport:
+    threshold_bytes = rule_changes[-1].after.threshold_bytes if rule_changes else hop.rule.threshold_bytes
+    return HopTransport(
+        mode=hop.mode,
+        threshold_bytes=threshold_bytes if hop.mode == "auto" else 0,
+        reason=_format_transport_reason(hop, byte_counts.total // messages.total, estimate)
+        if messages.total
+        else hop.rule.reason,
+        changes=tuple(
+            HopThresholdChange(
+                change.messages, change.before.threshold_bytes, change.after.threshold_bytes, change.reason
+            )
+            for change in rule_changes
+        ),
+    )
+
+
+def _make_prediction(estimate: HopCostEstimate, pickling_ns: int) -> CostPrediction:
+    """Return the predicted and measured costs of a message, with pickling as measured."""
+    median_ns = estimate.predicted_median_ns + pickling_ns
+    measured_median_ns = estimate.measured_median_ns + pickling_ns
+    return CostPrediction(
+        pipe_ns=estimate.pipe_ns + pickling_ns,
+        shared_memory_ns=estimate.shared_memory_ns + pickling_ns,
+        median_ns=median_ns,
+        measured_median_ns=measured_median_ns,
+        measured_ratio=round(measured_median_ns / median_ns, 3) if median_ns else 0.0,
+    )
+
+
+def _sum_messages(senders: Sequence[WorkerSnapshot]) -> MessageCounts:
+    return MessageCounts(
+        pipe=sum_counter(senders, ProcessCounter.PIPE_MESSAGES),
+        shared_memory=sum_counter(senders, ProcessCounter.SHARED_MEMORY_MESSAGES),
+        mixed=sum_counter(senders, ProcessCounter.MIXED_MESSAGES),
+    )
+
+
+def _sum_bytes(senders: Sequence[WorkerSnapshot]) -> ByteCounts:
+    return ByteCounts(
+        inline=sum_counter(senders, ProcessCounter.INLINE_BYTES),
+        copied=sum_counter(senders, ProcessCounter.COPIED_BYTES),
+        zero_copy=sum_counter(senders, ProcessCounter.ZERO_COPY_BYTES),
+    )
+
+
+def sum_counter(workers: Sequence[WorkerSnapshot], counter: ProcessCounter) -> int:
+    """Return the sum of a counter over the workers."""
+    return sum(worker.counters[counter] for worker in workers)
+
+
+def _predict_alternative_ns(estimate: HopCostEstimate, messages: MessageCounts) -> int:
+    """Return the predicted mean cost of the transport that most messages did not use."""
+    mostly_pipe = messages.pipe > messages.shared_memory + messages.mixed
+    return estimate.shared_memory_ns if mostly_pipe else estimate.pipe_ns
+
+
+def _format_transport_reason(hop: HopPlan, mean_bytes: int, estimate: HopCostEstimate) -> str:
+    """Format `1.2 MB per message: predicted 46 µs by shared memory, 2.1 ms by pipe`."""
+    figures = (
+        f"{format_bytes(mean_bytes)} per message: predicted {format_ns(estimate.shared_memory_ns)} by shared memory, "
+        f"{format_ns(estimate.pipe_ns)} by pipe"
+    )
+    return figures if hop.mode == "auto" else f"{hop.rule.reason}; {figures}"

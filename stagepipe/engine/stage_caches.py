@@ -10,9 +10,8 @@ from typing import Final
 
 from stagepipe.config import ModuleLocator, NoFileError, find_target_files
 from stagepipe.core import UsageError, import_paths
-from stagepipe.engine.code_versions import describe_code
-from stagepipe.engine.config_description import describe_config
-from stagepipe.engine.imported_code import TooManyFilesError
+from stagepipe.engine.code_versions import TooManyFilesError, describe_code
+from stagepipe.engine.state import describe_config
 from stagepipe.fingerprint import get_unknown_reason
 from stagepipe.plan import UNSHARDED, CachePlan, Plan, StagePlan, split_source
 from stagepipe.sources import ListedItems, identify_items

@@ -1,33 +1,415 @@
-"""Converts an iteration's position to a state dict and back, or says why the state does not fit. Pure.
+"""The state of a pipeline: a position as a state dict and back, or why a state does not fit. Pure.
 
 A state dict is small and flat; its values are numbers and strings. It has the same keys at any position of any epoch,
 so `torch.distributed.checkpoint` can fill one from another. The position of a rank has the rank in its key, so that one
 rank's is never taken for another's, and the states of all ranks merge into one.
+
+A state comes from a checkpoint or a file, which may be damaged or edited. Everything is checked before anything runs.
+
+The state of all ranks can be divided among another number of them. Item i of the source's order belongs to rank
+i % world_size. If the ranks have consumed the first P items together, rank r of a new world starts with the first of
+its own items from P on, and nothing is lost or doubled. The outputs of an order point are numbered by rank in the same
+way, so no two get the same seed.
+
+A state is compared by the part of the config that decides which items come out and in which order, as lines of text.
+Workers, transport and memory are not part of it: they may change between a save and a resume.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from stagepipe.core import SkipCount, SourceIdentity, UsageError
-from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
-from stagepipe.engine.position import EpochPosition
-from stagepipe.engine.resharding import reshard_position
-from stagepipe.engine.state_schema import (
-    STATE_VERSION,
-    SavedPosition,
-    check_state_dict,
-    decode_config,
-    decode_position,
-    decode_world_size,
+from stagepipe.core import (
+    MAX_EPOCH,
+    MAX_ITEM_NUMBER,
+    Cursor,
+    SkipCount,
+    SourceFiles,
+    SourceIdentity,
+    UsageError,
+    split_by_segment,
 )
-from stagepipe.fingerprint import find_differences, get_unknown_reason
+from stagepipe.engine.iteration import EpochPosition
+from stagepipe.fingerprint import (
+    compute_fingerprint,
+    describe_fingerprint,
+    find_differences,
+    get_display_name,
+    get_unknown_reason,
+)
 from stagepipe.plan import Shard
+from stagepipe.spec import SOURCE_NAME, PipelineSpec, Target
+
+PYTHON_KEY: Final = "python"
+"""The line with the version of Python, in a description with bytecode, which differs between versions."""
+
+ORDER_POINTS_KEY: Final = "order_points"
+"""The line with the number of order points, and so of the cursors in a position."""
+
+_MAX_VALUE_CHARS: Final = 96
+"""Maximum length of a config value. Of a longer one, the description has the beginning and a hash."""
+
+_PLAIN_TYPES: Final = (type(None), str, bytes, bool, int, float, range)
+
+_ITEM_KEYS: Final = frozenset({"seed", "limit", "stages", PYTHON_KEY})
+"""Settings of the whole pipeline that change the items, but leave a position its meaning."""
+
+DescribeObject = Callable[[Any, str, dict[str, str]], None]
+"""Adds the lines of an object from Python at a path."""
+
+
+def describe_config(
+    spec: PipelineSpec, limit: int | None, shard: Shard, *, with_contents: bool = True
+) -> dict[str, str]:
+    """Return a line for each setting: from its path to its value.
+
+    An object from Python has a line for each part of its fingerprint. Without `with_contents`, it has its name alone;
+    this takes microseconds.
+    """
+    describe_object = _add_contents if with_contents else _add_name
+    lines = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
+    lines |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
+    lines[ORDER_POINTS_KEY] = str(sum(stage.is_order_point for stage in spec.stages))
+    lines["stages"] = _shorten_value(" ".join(stage.name for stage in spec.stages if not stage.part_of))
+    for stage in (spec.source, *spec.stages):
+        path = SOURCE_NAME if stage.row == SOURCE_NAME else f"stages.{stage.name}"
+        target = stage.target
+        if stage.sink_path:  # it says what to do with the files of an earlier run
+            target = Target(target.uses, {key: target.arguments[key] for key in target.arguments if key != "overwrite"})
+        _add_target(target, path, lines, describe_object)
+        options = {"field": stage.field, "as": stage.as_, "into": stage.into, "batch": stage.batch and stage.batch.size}
+        lines |= {f"{path}.{key}": _shorten_value(str(value)) for key, value in options.items() if value is not None}
+        if isinstance(stage.when, Target):
+            _add_target(stage.when, f"{path}.when", lines, describe_object)
+        elif stage.when is not None:
+            lines[f"{path}.when"] = _describe_plain(stage.when)
+        if stage.cache is not None and stage.cache.is_deterministic:
+            lines[f"{path}.cache"] = "deterministic"
+        if not stage.reseed:
+            lines[f"{path}.reseed"] = "False"
+    return lines
+
+
+def is_position_key(path: str) -> bool:
+    """Whether a line decides what a position means: the order, the shard, the number of order points.
+
+    >>> is_position_key("order"), is_position_key("stages.decode.uses: code")
+    (True, False)
+    """
+    return "." not in path and path not in _ITEM_KEYS
+
+
+def _add_target(target: Target, path: str, lines: dict[str, str], describe_object: DescribeObject) -> None:
+    if isinstance(target.uses, str):
+        lines[f"{path}.uses"] = target.uses
+    else:
+        describe_object(target.uses, f"{path}.uses", lines)
+    for key, value in target.arguments.items():
+        if _is_plain(value):
+            lines[f"{path}.with.{key}"] = _describe_plain(value)
+        else:
+            describe_object(value, f"{path}.with.{key}", lines)
+
+
+def _add_name(value: Any, path: str, lines: dict[str, str]) -> None:
+    lines[path] = get_display_name(value)
+
+
+def _add_contents(value: Any, path: str, lines: dict[str, str]) -> None:
+    fingerprint = compute_fingerprint(value)
+    lines |= describe_fingerprint(fingerprint, path)
+    if fingerprint.has_bytecode:
+        lines[PYTHON_KEY] = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether YAML could have given a value."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return type(value) in _PLAIN_TYPES
+
+
+def _describe_plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _shorten_value("{" + ", ".join(f"{key}: {_describe_plain(inner)}" for key, inner in value.items()) + "}")
+    if isinstance(value, list | tuple):
+        return _shorten_value(f"[{', '.join(map(_describe_plain, value))}]")
+    return _shorten_value(repr(value))
+
+
+def _shorten_value(text: str) -> str:
+    if len(text) <= _MAX_VALUE_CHARS:
+        return text
+    return f"{text[: _MAX_VALUE_CHARS // 2]}... #{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+STATE_VERSION: Final = 1
+"""Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
+
+_MAX_SHOWN_CHARS: Final = 80
+"""Characters of an unexpected value that a message shows."""
+
+_Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_ITEM_NUMBER)]
+_SavedKey = Annotated[tuple[_Number, ...], msgspec.Meta(min_length=1)]
+_T = TypeVar("_T")
+
+
+class _SavedCursor(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A `Cursor` with the ranges of its numbers. Workers decode cursors with each item, so `Cursor` has none."""
+
+    upstream: _SavedCursor | None = None
+    item: _Number = 0
+    last_key: _SavedKey | None = None
+    emitted_count: _Number = 0
+    skips: tuple[tuple[str, _SavedKey], ...] = ()
+    emitted_keys: tuple[_SavedKey, ...] = ()
+    replay_groups: tuple[tuple[_SavedKey, ...], ...] = ()
+    stream_state: tuple[_Number, str] | None = None
+
+
+class _CheckedPosition(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: _Epoch
+    items: _Number
+    cursor: _SavedCursor | None
+    source: SourceIdentity | None = None
+    skipped: SkipCount | None = None
+
+
+class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON of a stream's own state: that of the stream, of its iterator, or of both."""
+
+    stream: Any = msgspec.UNSET
+    iterator: Any = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where both are missing."""
+        if self.stream is self.iterator is msgspec.UNSET:
+            raise ValueError("the state of the stream is empty")
+
+
+_STREAM_STATE_DECODER: Final = msgspec.json.Decoder(_SavedStreamState)
+
+
+class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON under a rank's key: the position after `items` items of `epoch`."""
+
+    epoch: int
+    items: int
+    cursor: Cursor | None
+    source: SourceIdentity | None = None
+    """What the source read; None at the start of an epoch, and in a state of an earlier version."""
+    skipped: SkipCount | None = None
+    """What `max_skipped` has counted up to the position, in all runs of the job; None: nothing, or not counted."""
+
+
+def check_state_dict(state_dict: Any) -> None:
+    """Raise UsageError unless this is a state dict of this version, with values of the right types."""
+    if not isinstance(state_dict, Mapping) or "version" not in state_dict or "config" not in state_dict:
+        found = f"keys {sorted(map(str, state_dict))}" if isinstance(state_dict, Mapping) else type(state_dict).__name__
+        raise _make_error(f"(found {_shorten(found)})")
+    version = state_dict["version"]
+    if type(version) is not int or version != STATE_VERSION:
+        message = (
+            f"this state has version {_shorten(repr(version))}, expected version {STATE_VERSION}; "
+            "resume with the stagepipe that saved it"
+        )
+        raise UsageError(message)
+
+
+def decode_config(state_dict: Mapping[str, Any]) -> dict[str, str]:
+    """Return the description of the config that a state was saved with. Raises UsageError if it is damaged."""
+    return _decode("config", state_dict["config"], msgspec.json.Decoder(dict[str, str]).decode)
+
+
+def decode_world_size(state_dict: Mapping[str, Any], default: int) -> int:
+    """Return the number of ranks of the run that was saved; `default` where it is missing. Raises UsageError."""
+    world_size = state_dict.get("world_size", default)
+    if type(world_size) is not int or world_size < 1:
+        raise _make_error(f"(`world_size` is {_shorten(repr(world_size))})")
+    return world_size
+
+
+def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> SavedPosition:
+    """Return the position under `rank_key`, in a pipeline with so many order points.
+
+    Raises UsageError if it is damaged, or if it has more cursors than the pipeline has order points.
+    """
+    text = state_dict[rank_key]
+    checked = _decode(rank_key, text, msgspec.json.Decoder(_CheckedPosition).decode)
+    depth = 0
+    cursor = checked.cursor
+    while cursor is not None:
+        depth += 1
+        if cursor.stream_state is not None:
+            _decode(rank_key, cursor.stream_state[1], _STREAM_STATE_DECODER.decode)
+        cursor = cursor.upstream
+    if depth > order_points + 1:
+        raise _make_error(f"(`{rank_key}` has {depth} nested cursors, this pipeline has {order_points + 1})")
+    return _decode(rank_key, text, msgspec.json.Decoder(SavedPosition).decode)
+
+
+def _decode(key: str, text: object, decode: Callable[[str], _T]) -> _T:
+    if not isinstance(text, str):
+        raise _make_error(f"(`{key}` is of type {type(text).__name__}, expected str)")
+    try:
+        return decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _shorten(str(error))
+        raise _make_error(f"(`{key}` is damaged: {reason})") from error
+
+
+def _make_error(problem: str) -> UsageError:
+    return UsageError(f"not the state of a stagepipe pipeline {problem}; pass what state_dict() returned")
+
+
+def _shorten(text: str) -> str:
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."
+
+
+def reshard_position(positions: Sequence[EpochPosition], shard: Shard, order_points: Sequence[str]) -> EpochPosition:
+    """Return the position of `shard` after all that the ranks of a run have consumed; `positions` are theirs, in order.
+
+    `order_points` are the names of the pipeline's order points. Raises UsageError, with the rank, if a rank has stopped
+    in the middle of an item or of a group, or if the ranks have not consumed a common part of the order.
+
+    >>> old = [EpochPosition(0, 2, Cursor(None, 2)) for _ in range(3)]  # ranks 0 to 2 have consumed items 0 to 5
+    >>> [reshard_position(old, Shard(rank, 4), ()).cursor.item for rank in range(4)]  # 8, 9, 6, 7 come next
+    [2, 2, 1, 1]
+    """
+    epochs = [position.epoch for position in positions]
+    if len(set(epochs)) > 1:
+        raise _make_uneven_error("epochs", epochs)
+    if not any(position.items_yielded for position in positions):
+        return EpochPosition(epochs[0])
+    segment_positions = [
+        _get_segment_positions(rank, position, order_points) for rank, position in enumerate(positions)
+    ]
+    cursor: Cursor | None = None
+    for reached in zip(*segment_positions, strict=True):
+        cursor = Cursor(cursor, _deal_out(reached, shard))
+    items_yielded = sum(position.items_yielded for position in positions)
+    return EpochPosition(epochs[0], _count_own_items(items_yielded, shard), cursor)
+
+
+def _get_segment_positions(rank: int, position: EpochPosition, order_points: Sequence[str]) -> list[int]:
+    """Return how many items of each segment a rank has consumed. Raises UsageError for a part of one."""
+    if position.cursor is None and position.items_yielded:
+        raise UsageError(
+            f"the state of rank {rank} was saved by an inline pipeline, which does not know its position in the "
+            "source; resume at the world size of the saved run"
+        )
+    reached = []
+    for cursor, stage in zip(
+        split_by_segment(position.cursor, len(order_points) + 1), (*order_points, ""), strict=True
+    ):
+        if part := _name_open_part(cursor, stage):
+            raise UsageError(
+                f"rank {rank} has delivered only a part of {part}, which another number of ranks cannot continue; save "
+                "at the end of an epoch or of a group, or resume at the world size of the saved run"
+            )
+        reached.append(cursor.item + (cursor.last_key is not None))
+    return reached
+
+
+def _name_open_part(cursor: Cursor, stage: str) -> str:
+    """Return what a rank has delivered only in part, "" for nothing. `stage` groups the items of the segment."""
+    if cursor.emitted_count:
+        return f"a group of stage {stage}"
+    if cursor.emitted_keys or cursor.replay_groups:
+        return "the items in flight (`order: any`)"
+    return "" if cursor.last_key in {None, (cursor.item,)} else f"item {cursor.item}"
+
+
+def _deal_out(reached: Sequence[int], shard: Shard) -> int:
+    """Return how many of the items that the old ranks have consumed together belong to `shard`."""
+    total = sum(reached)
+    if any(count != _count_own_items(total, Shard(rank, len(reached))) for rank, count in enumerate(reached)):
+        raise _make_uneven_error("positions", reached)
+    return _count_own_items(total, shard)
+
+
+def _count_own_items(total_items: int, shard: Shard) -> int:
+    """Return how many of the first items of the order belong to a rank, without any padding."""
+    return len(range(shard.rank, total_items, shard.world_size))
+
+
+def _make_uneven_error(what: str, values: Sequence[int]) -> UsageError:
+    return UsageError(
+        f"the ranks stopped at different {what} (rank 0 first: {', '.join(map(str, values))}), so no other number of "
+        "ranks can continue; save all ranks at the same step, or resume at the world size of the saved run (items that "
+        "a stage drops can move the ranks apart)"
+    )
+
+
+_log = logging.getLogger("stagepipe")
+
+_HINT: Final = (
+    "restore the data of the saved run, start without the state, or accept it with allow_changed=True "
+    "(`stagepipe run --allow-changed`)"
+)
+
+
+def check_source(saved: SourceIdentity, current: SourceIdentity) -> None:
+    """Raise UsageError, with the differences, if a source has other items or files than when a state was saved.
+
+    Files that differ in their times alone are warned of if their samples are the same: copies have other times.
+    """
+    if differences := list(_iter_source_differences(saved, current)):
+        message = "the data has changed since this state was saved; resuming would lose or repeat items:\n  "
+        raise UsageError("\n".join((message + "\n  ".join(differences), _HINT)))
+    if saved.files is not None and current.files is not None and saved.files.versions != current.files.versions:
+        names = _name_changed(saved.files, current.files, with_versions=True)
+        _log.warning(
+            "the source files have another time than when this state was saved, and the same sizes%s; only samples of "
+            "them were compared: if they are no copies, their content may have changed, and so the items",
+            f": {names}" if names else "",
+        )
+
+
+def _iter_source_differences(saved: SourceIdentity, current: SourceIdentity) -> Iterator[str]:
+    if None not in {saved.items, current.items} and saved.items != current.items:
+        yield f"source: {saved.items} items when saved, now {current.items}"
+    if saved.files is None or current.files is None:
+        return
+    if saved.files.contents != current.files.contents:
+        names = _name_changed(saved.files, current.files, with_versions=False)
+        counts = f"{saved.files.count} files when saved, now {current.files.count}"
+        yield f"source files changed since the state was saved: {names or f'{counts}; names or sizes differ'}"
+    elif _are_rewritten(saved.files, current.files):
+        names = _name_changed(saved.files, current.files, with_versions=True)
+        yield f"source files were written again since the state was saved: {names or f'some of {saved.files.count}'}"
+
+
+def _are_rewritten(saved: SourceFiles, current: SourceFiles) -> bool:
+    """Whether files of the same names and sizes have other times, and are no copies."""
+    if saved.versions == current.versions or saved.samples is None or current.samples is None:
+        return False
+    has_other_content = saved.samples.blocks != current.samples.blocks
+    has_same_times = saved.samples.versions == current.samples.versions  # so others have changed, which are not sampled
+    return has_other_content or has_same_times
+
+
+def _name_changed(saved: SourceFiles, current: SourceFiles, *, with_versions: bool) -> str:
+    """Return the names of files that are listed in one of them only; "" if there are too many to be listed."""
+    if not saved.listed or not current.listed:
+        return ""
+    width = 3 if with_versions else 2
+    changed = {file[:width] for file in saved.listed} ^ {file[:width] for file in current.listed}
+    return ", ".join(sorted({str(file[0]) for file in changed}))
+
 
 _ACCEPT_HINT: Final = "accept it with allow_changed=True (`stagepipe run --allow-changed`)"
 

@@ -139,8 +139,6 @@ class _Queue(InlineOutput):
 class ThreadsRun(EngineRun):
     """A run in threads. The caller draws no random numbers of the global generators while it iterates."""
 
-    capabilities: ClassVar = CAPABILITIES
-
     def __init__(self, plan: Plan) -> None:
         """Build all stages."""
         self.plan = plan

@@ -7,22 +7,13 @@ order, as inline.
 engine            what the rest of stagepipe knows of it: options, capabilities, its start
 run               the run: takes the rows of the last operator in order, and runs what comes after them
 cluster           the cluster: starts or joins it, and starts actors and tasks on its nodes
-cpu_shares        divides its CPUs among the workers
-reservation       reserves them for the run
-layout            which processes of a plan run on Ray
 operators         plan -> operators of Ray Data
 actor_pool        a stage with workers after an order point: gives items to actors, and takes the results in order
 source            the read tasks, as a data source of Ray Data
 workers           what a worker of Ray does with a block: the same stages as in a worker of the local engine
 blocks            items as rows of Arrow tables, and back
-counts            what a worker has counted in a block
 execution         executes the operators of an epoch, and yields their blocks
-node_watch        ends a run that waits for the CPUs of a lost node
-store_statistics  what Ray itself counts of operators and nodes
-process_counts    what all workers of a process have counted
 recording         the counts of all workers -> RunRecord
-hop_recording     the hops of a RunRecord
-named_errors      errors of the stages in this process
 
 Ray is imported where it is used: nothing else of stagepipe needs it.
 """

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from stagepipe.core import Key, RunError
 from stagepipe.engine.inline_hops import InlineOutput
-from stagepipe.engine.ray.blocks import BlockBuilder, Row, iter_rows
-from stagepipe.engine.ray.counts import HopClock
+from stagepipe.engine.ray.blocks import BlockBuilder, HopClock, Row, iter_rows
 from stagepipe.engine.ray.workers import PackedOperator, StageOperator
 from stagepipe.runtime import Box, UnpicklableResultError, format_key
 

@@ -13,22 +13,6 @@ from stagepipe.engine.engines import Cluster, Engine, EngineRun, RunRequest
 from stagepipe.spec import Capabilities, EngineOption
 
 _NO_OUTPUTS: Final = "Ray starts the processes itself"
-RAY_CAPABILITIES: Final = Capabilities(
-    has_hops=True,
-    takes_worker_ranges=True,
-    takes_resources=True,
-    runs_tail_in_caller=True,
-    refused_keys={
-        "timeout": "Ray has no watchdog that ends a single item",
-        "stateful": (
-            "Ray deals out blocks to workers in no fixed order, and a worker that is replaced has lost its state"
-        ),
-        "cpus": "Ray chooses the CPUs",
-    },
-    refused_outputs=_NO_OUTPUTS,
-    ignored_keys=("memory_bytes", "window", "preload", "start", "transport"),
-    ignored_reason="Ray starts the processes and moves the items",
-)
 _REPLICA_CAPABILITIES: Final = Capabilities(has_hops=True, yields_items=False, refused_outputs=_NO_OUTPUTS)
 """With `inside: local`, each node runs a local pipeline, which has all other keys."""
 
@@ -41,7 +25,22 @@ class RayEngine(Engine):
 
     name = "ray"
     title = "Ray"
-    capabilities = RAY_CAPABILITIES
+    capabilities = Capabilities(
+        has_hops=True,
+        takes_worker_ranges=True,
+        takes_resources=True,
+        runs_tail_in_caller=True,
+        refused_keys={
+            "timeout": "Ray has no watchdog that ends a single item",
+            "stateful": (
+                "Ray deals out blocks to workers in no fixed order, and a worker that is replaced has lost its state"
+            ),
+            "cpus": "Ray chooses the CPUs",
+        },
+        refused_outputs=_NO_OUTPUTS,
+        ignored_keys=("memory_bytes", "window", "preload", "start", "transport"),
+        ignored_reason="Ray starts the processes and moves the items",
+    )
     options: ClassVar = {
         "address": EngineOption(
             {"type": "string", "minLength": 1},

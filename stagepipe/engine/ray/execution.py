@@ -1,13 +1,279 @@
-"""Executes the operators of an epoch: yields the blocks of the last one, and ends all. In the caller's process."""
+"""Executes the operators of an epoch, and watches them: yields the blocks of the last one, and ends all.
+
+A run that waits for CPUs that a lost node has taken along would wait for ever, so a thread ends it. What Ray itself
+counts of blocks and nodes comes mostly from its internals, which change from version to version. So each figure is read
+by itself: one that this version does not have is left out, and a run never fails for it. In the caller's process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from time import perf_counter_ns
-from typing import Any
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event, Thread
+from time import monotonic, perf_counter_ns
+from typing import Any, Final, Self
 
-from stagepipe.engine.ray.node_watch import NodeWatch
-from stagepipe.engine.ray.store_statistics import StoreStatistics
+from stagepipe.core import RunError
+from stagepipe.report import StoreHopReport, StoreNodeReport
+
+_POLL_INTERVAL_S: Final = 1.0
+_PATIENCE_S: Final = 20.0
+"""Without an item for so long. What runs on the nodes that are left goes on; a cluster may also replace the node."""
+
+
+class NodeWatch:
+    """Watches the nodes of the cluster while items are awaited. A context manager.
+
+    `list_nodes` returns Ray's description of all nodes, dead ones too, and `list_displaced` the processes of which a
+    worker has no place. Where a node is lost and there are such, and nothing has come for 20 s, all of `ends` are
+    called, and `raise_if_short` raises.
+    """
+
+    def __init__(
+        self, list_nodes: Callable[[], Sequence[dict[str, Any]]], list_displaced: Callable[[], Sequence[str]]
+    ) -> None:
+        """Take the nodes that live now as those of the run."""
+        self._list_nodes = list_nodes
+        self._list_displaced = list_displaced
+        self.ends: list[Callable[[], None]] = []
+        """What ends those that wait, called from another thread."""
+        self._first_nodes = {node["NodeID"] for node in list_nodes() if node["Alive"]}
+        self._last_item_s = monotonic()
+        self._message = ""
+        self._is_closed = Event()
+        self._thread = Thread(target=self._run, name="stagepipe-ray-nodes", daemon=True)
+
+    def note_item(self) -> None:
+        """Note that an item has come, or that the next one is awaited."""
+        self._last_item_s = monotonic()
+
+    def note_pause(self) -> None:
+        """Note that nothing is awaited, until `note_item`: the consumer has an item."""
+        self._last_item_s = math.inf
+
+    def raise_if_short(self) -> None:
+        """Raise RunError, with the node and the sum, if the execution was ended."""
+        if self._message:
+            raise RunError(self._message)
+
+    def _run(self) -> None:
+        short_since_s: float | None = None
+        while not self._is_closed.wait(_POLL_INTERVAL_S):
+            message = self._describe_shortage()
+            if not message:
+                short_since_s = None
+                continue
+            short_since_s = short_since_s or monotonic()
+            if monotonic() - max(short_since_s, self._last_item_s) >= _PATIENCE_S:
+                self._message = message
+                for end in self.ends:
+                    end()
+                return
+
+    def _describe_shortage(self) -> str:
+        """Return "" if the head does not answer: Ray tells this to the thread that waits for an item."""
+        try:
+            nodes = self._list_nodes()
+            displaced = [] if all(node["Alive"] for node in nodes) else self._list_displaced()
+            return describe_shortage(nodes, self._first_nodes, displaced)
+        except Exception:  # noqa: BLE001 - of whatever type
+            return ""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._is_closed.set()
+        self._thread.join()
+
+
+def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], displaced: Sequence[str]) -> str:
+    """Return an error if a node of `first_nodes` is lost and workers of it have no place; otherwise "". Pure.
+
+    >>> lost = {"NodeID": "b", "Alive": False, "NodeManagerAddress": "10.0.0.2", "Resources": {}}
+    >>> left = {"NodeID": "a", "Alive": True, "NodeManagerAddress": "10.0.0.1", "Resources": {"CPU": 2.0}}
+    >>> describe_shortage([left, lost], {"a", "b"}, [])
+    ''
+    >>> describe_shortage([left, lost], {"a", "b"}, ["resize"]).partition(";")[0]
+    'engine: ray: a node was lost (10.0.0.2), and the others, of 2 CPUs in all, have no room for its workers of resize'
+    """
+    lost = [node for node in nodes if not node["Alive"] and node["NodeID"] in first_nodes]
+    if not lost or not displaced:
+        return ""
+    cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"])
+    names = ", ".join(str(node["NodeManagerAddress"]) for node in lost)
+    return (
+        f"engine: ray: a node was lost ({names}), and the others, of {cpus:g} CPUs in all, have no room for its "
+        f"workers of {', '.join(displaced)}; run it with fewer `workers`, or with smaller `resources`: --resume goes "
+        "on from what is written"
+    )
+
+
+_SENDER_METRICS: Final = {
+    "blocks": ("num_task_outputs_generated", 1),
+    "block_bytes": ("bytes_task_outputs_generated", 1),
+    "put_ns": ("block_serialization_time_s", 10**9),
+    "held_ns": ("task_output_backpressure_time_s", 10**9),
+}
+"""Of the operator before a hop: our field, Ray's (`OpRuntimeMetrics`), and the factor between their units."""
+_RECEIVER_METRICS: Final = {
+    "wait_ns": ("task_scheduling_time_s", 10**9),
+    "moved_bytes": ("bytes_inputs_of_task_locality_miss_tasks", 1),
+    "spilled_bytes": ("obj_store_mem_spilled", 1),
+}
+"""Of the operator after a hop."""
+_STORE_COUNTERS: Final = {
+    "spilled_bytes": ("spilled_bytes_total", 1),
+    "spill_ns": ("spill_time_total_s", 10**9),
+    "restored_bytes": ("restored_bytes_total", 1),
+    "restore_ns": ("restore_time_total_s", 10**9),
+}
+"""Of a node's object store, since the node has started: our field, Ray's (`ObjectStoreStats`), and the factor."""
+_NODE_ID_CHARACTERS: Final = 8
+_MAX_THREADS: Final = 32
+"""Nodes that are asked at a time: each answer takes some milliseconds."""
+
+
+class StoreStatistics:
+    """What Ray has counted in a run, summed over its epochs. `hop_count`: one for each process that runs on Ray."""
+
+    def __init__(self, hop_count: int) -> None:
+        """Start with the counters of the nodes as they are now."""
+        self.hop_count = hop_count
+        self._sums: list[dict[str, int]] = [{} for _ in range(hop_count)]
+        self._executor: Any = None
+        self._nodes_before: Mapping[str, StoreNodeReport] = read_nodes()
+        self._nodes: tuple[StoreNodeReport, ...] = ()
+
+    def begin_epoch(self, executor: Any) -> None:
+        """Follow the executor of an epoch."""
+        self._executor = executor
+
+    def end_epoch(self) -> None:
+        """Keep what the executor has counted, and ask the nodes. Call it while Ray is connected."""
+        self._sums = self._add_executor()
+        self._executor = None
+        self._nodes = tuple(
+            subtract_node(node, self._nodes_before.get(name)) for name, node in sorted(read_nodes().items())
+        )
+
+    def add_block(self, get_ns: int, metadata: Any, reference: Any, own_node: str) -> None:
+        """Count a block that this process got in `get_ns`. `metadata` is Ray's."""
+        sums = self._sums[-1]
+        nbytes = int(getattr(metadata, "size_bytes", 0) or 0)
+        node = getattr(getattr(metadata, "exec_stats", None), "node_id", None)
+        _add(sums, {"get_ns": get_ns})
+        if node is not None and own_node:
+            _add(sums, {"moved_bytes": nbytes if node != own_node else 0})
+        was_spilled = _was_spilled(reference)
+        if was_spilled is not None:
+            _add(sums, {"spilled_bytes": nbytes if was_spilled else 0})
+
+    def make_hops(self) -> list[StoreHopReport]:
+        """Return the hops through the object store, in the order of the plan."""
+        return [StoreHopReport(**sums) for sums in self._add_executor()]
+
+    @property
+    def nodes(self) -> tuple[StoreNodeReport, ...]:
+        """The nodes at the end of the last epoch, with what their stores did since the run has begun."""
+        return self._nodes
+
+    def _add_executor(self) -> list[dict[str, int]]:
+        sums = [dict(each) for each in self._sums]
+        operators = find_operators(self._executor)
+        if len(operators) != self.hop_count:  # Ray has joined two operators: which one has counted what, is unknown
+            return sums
+        for index, operator in enumerate(operators):
+            _add(sums[index], read_metrics(operator, _SENDER_METRICS))
+            if index:
+                _add(sums[index - 1], read_metrics(operator, _RECEIVER_METRICS))
+        return sums
+
+
+def find_operators(executor: Any) -> list[Any]:
+    """Return the operators that call functions, from the source on."""
+    topology = getattr(executor, "_topology", None) or {}
+    return [operator for operator in topology if getattr(operator, "input_dependencies", None)]
+
+
+def read_metrics(operator: Any, fields: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    """Return the metrics of an operator, without those that this version does not have.
+
+    `fields`: our name -> Ray's, and the factor.
+    """
+    metrics = getattr(operator, "metrics", None)
+    return _scale({name: getattr(metrics, field_name, None) for name, (field_name, _) in fields.items()}, fields)
+
+
+def read_nodes() -> dict[str, StoreNodeReport]:
+    """Return the nodes of the cluster that answer, with all that their stores have done since they started."""
+    try:
+        import ray
+        from ray._private.internal_api import node_stats
+
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+    except Exception:  # noqa: BLE001 - Ray's internals: without them there are no figures, and a run needs none
+        return {}
+
+    def read(node: Any) -> StoreNodeReport | None:
+        with suppress(Exception):  # it has just died, or this version answers otherwise
+            stats = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], include_memory_info=False)
+            return make_node(node, stats.store_stats)
+        return None
+
+    if not nodes:
+        return {}
+    with ThreadPoolExecutor(min(len(nodes), _MAX_THREADS)) as pool:
+        return {node.node: node for node in pool.map(read, nodes) if node is not None}
+
+
+def make_node(node: Mapping[str, Any], store: Any) -> StoreNodeReport:
+    """Return a node with the counters of its store; those that this version does not have are 0."""
+    resources = node["Resources"]
+    counters = {name: getattr(store, field_name, None) for name, (field_name, _) in _STORE_COUNTERS.items()}
+    return StoreNodeReport(
+        node=str(node["NodeID"])[:_NODE_ID_CHARACTERS],
+        cpus=float(resources.get("CPU", 0.0)),
+        store_bytes=int(resources.get("object_store_memory", 0)),
+        **_scale(counters, _STORE_COUNTERS),
+    )
+
+
+def subtract_node(node: StoreNodeReport, before: StoreNodeReport | None) -> StoreNodeReport:
+    """Return a node with what its store did since `before`; None: the node is newer than the run."""
+    return StoreNodeReport(
+        node=node.node,
+        cpus=node.cpus,
+        store_bytes=node.store_bytes,
+        **{
+            name: max(getattr(node, name) - (getattr(before, name) if before else 0), 0)  # a restarted node begins at 0
+            for name in _STORE_COUNTERS
+        },
+    )
+
+
+def _was_spilled(reference: Any) -> bool | None:
+    """Whether a block had been written to disk; None: unknown."""
+    with suppress(Exception):
+        from ray.experimental import get_local_object_locations
+
+        return bool(get_local_object_locations([reference])[reference]["did_spill"])
+    return None
+
+
+def _scale(values: Mapping[str, Any], fields: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    is_number = {name: isinstance(value, int | float) for name, value in values.items()}
+    return {name: max(int(value * fields[name][1]), 0) for name, value in values.items() if is_number[name]}
+
+
+def _add(sums: dict[str, int], values: Mapping[str, int]) -> None:
+    for name, value in values.items():
+        sums[name] = sums.get(name, 0) + value
 
 
 def iter_blocks(dataset: Any, statistics: StoreStatistics, watch: NodeWatch) -> Generator[Any, None, None]:

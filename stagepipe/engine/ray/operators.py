@@ -1,4 +1,4 @@
-"""Plan -> operators of Ray Data. In the caller's process."""
+"""Plan -> operators of Ray Data: which processes run on Ray, and which in the caller's process. In that process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,50 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stagepipe.engine.ray.cpu_shares import CpuShares
-from stagepipe.engine.ray.layout import RayLayout
-from stagepipe.engine.ray.reservation import Reservation
+from stagepipe.engine.ray.cluster import CpuShares, Reservation
 from stagepipe.engine.ray.workers import MAX_BLOCK_BYTES, OperatorSpec, PackedOperator, StageOperator
-from stagepipe.plan import Plan, ProcessPlan
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.runtime import dump_with_main_objects, find_unpicklable_stage, pickle_main_objects
+
+
+@dataclass(frozen=True)
+class RayLayout:
+    """Which processes of a plan run on Ray: the first `count` as operators of Ray Data, and `pools` as pools of actors.
+
+    The others run in the caller's process.
+    """
+
+    count: int
+    pools: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, plan: Plan) -> RayLayout:
+        """Return the layout: all up to the first order point run on Ray, and what has several workers after it."""
+        roles = [process.role for process in plan.processes]
+        count = roles.index(ProcessRole.ORDER_POINT) if ProcessRole.ORDER_POINT in roles else len(roles)
+        pools = (
+            index
+            for index, process in enumerate(plan.processes)
+            if index > count
+            and process.role is ProcessRole.STAGE
+            and process.workers > 1
+            and process.first_stage.batch is None  # it would wait for the items of a batch, one by one
+        )
+        return cls(count, frozenset(pools))
+
+    def is_on_ray(self, index: int) -> bool:
+        """Whether the process with this index in the plan runs on Ray."""
+        return index < self.count or index in self.pools
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The processes that run on Ray."""
+        return (*range(self.count), *sorted(self.pools))
+
 
 _MAX_BLOCK_ITEMS: Final = 64
 """Items of a read task: few enough that small sources spread over the workers."""

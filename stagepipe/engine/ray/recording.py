@@ -1,30 +1,121 @@
 """The counts of all workers -> RunRecord. Pure; in the caller's process.
 
 Each worker counts by its own clock, and only durations of one clock are compared: no time is taken between two nodes.
-What only Ray knows (queues, transfers between nodes, spilled bytes) comes from `store_statistics`.
+What only Ray knows (queues, transfers between nodes, spilled bytes) comes from `StoreStatistics`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add
 from typing import Any, Final
 
-from stagepipe.engine.ray.counts import StageCounts
-from stagepipe.engine.ray.hop_recording import make_hop_records
-from stagepipe.engine.ray.layout import RayLayout
-from stagepipe.engine.ray.process_counts import ProcessCounts, RayCounts
-from stagepipe.engine.recording import find_slowest_items, make_fused_fields, make_run_fields, make_stage_record
-from stagepipe.plan import Plan, ProcessPlan, StagePlan
+from stagepipe.engine.ray.blocks import BlockCounts, HopClock, StageCounts
+from stagepipe.engine.ray.execution import StoreStatistics
+from stagepipe.engine.ray.operators import RayLayout
+from stagepipe.engine.recording import (
+    MAX_SLOW_ITEMS,
+    find_slowest_items,
+    make_fused_fields,
+    make_run_fields,
+    make_stage_record,
+)
+from stagepipe.plan import SINK_NAME, Plan, ProcessPlan, StagePlan
 from stagepipe.report import (
+    PHASES,
+    ByteCounts,
+    CostPrediction,
     DeadLetter,
+    HopRecord,
+    HopTransport,
+    MessageCounts,
     RunRecord,
     SharedMemoryReport,
     StageRecord,
+    StoreHopReport,
     TimingOverhead,
     WorkerLoad,
 )
 from stagepipe.runtime import DeliverySnapshot
 from stagepipe.timing import Histogram, StageCounter, StageRegion
+
+
+@dataclass(kw_only=True)
+class WorkerClock:
+    """The time of one worker, by its own clock, in ns: from its first block to its last, and within blocks."""
+
+    began_ns: int
+    ended_ns: int = 0
+    in_blocks_ns: int = 0
+    setup_ns: int = 0
+    cpu_ns: int = 0
+    items: int = 0
+    busy_ns: int = 0
+
+
+@dataclass(kw_only=True)
+class ProcessCounts:
+    """What the workers of a process have counted, added up."""
+
+    stages: list[StageCounts] = field(default_factory=list)
+    workers: dict[str, WorkerClock] = field(default_factory=dict)
+    encode_ns: Histogram = field(default_factory=Histogram)
+    decode_ns: Histogram = field(default_factory=Histogram)
+    cost_ns: Histogram = field(default_factory=Histogram)
+    messages: int = 0
+    sent_bytes: int = 0
+
+    def add(self, counts: BlockCounts) -> None:
+        """Add those of a block."""
+        if not self.stages:
+            self.stages = list(counts.stages)
+        else:
+            self.stages = [_add_stages(old, new) for old, new in zip(self.stages, counts.stages, strict=True)]
+        clock = self.workers.setdefault(counts.worker, WorkerClock(began_ns=counts.began_ns))
+        clock.ended_ns = max(clock.ended_ns, counts.ended_ns)
+        clock.began_ns = min(clock.began_ns, counts.began_ns)
+        clock.in_blocks_ns += counts.ended_ns - counts.began_ns
+        clock.setup_ns += counts.setup_ns
+        clock.cpu_ns += counts.cpu_ns
+        clock.items += counts.stages[0].counters[StageCounter.ITEMS]
+        clock.busy_ns += sum(stage.counters[StageCounter.BUSY_NS] for stage in counts.stages)
+        self.encode_ns += Histogram.from_values_ns(list(counts.encode_ns))
+        self.decode_ns += Histogram.from_values_ns(list(counts.received.decode_ns))
+        self.cost_ns += Histogram.from_values_ns(list(counts.received.cost_ns))
+        self.messages += len(counts.sent_bytes)
+        self.sent_bytes += sum(counts.sent_bytes)
+
+
+class RayCounts:
+    """The counts of a run so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start with nothing."""
+        self.processes = [ProcessCounts() for _ in plan.processes]
+        self.own_clocks = [HopClock() for _ in plan.processes]
+        """What this process has received of the items of each process, and what it has sent as this process itself."""
+        self.store: StoreStatistics | None = None
+        """What Ray itself has counted; None before a cluster is there."""
+
+    def add(self, counts: BlockCounts) -> None:
+        """Add those of a block."""
+        self.processes[counts.process_index].add(counts)
+
+    @property
+    def source_items(self) -> int:
+        """The items that the source has read."""
+        source = self.processes[0].stages
+        return source[0].counters[StageCounter.ITEMS] if source else 0
+
+
+def _add_stages(old: StageCounts, new: StageCounts) -> StageCounts:
+    slow_items = sorted((*old.slow_items, *new.slow_items), key=lambda row: -row.run_ns)
+    return StageCounts(
+        counters=tuple(map(add, old.counters, new.counters)),
+        run_histogram=old.run_histogram + new.run_histogram,
+        slow_items=tuple(slow_items[:MAX_SLOW_ITEMS]),
+    )
 
 
 def make_ray_record(
@@ -120,3 +211,87 @@ def _make_own_records(
 _NO_COUNTS: Final = StageCounts(
     counters=(0,) * (int(StageCounter.LAST_RESERVED) + 1), run_histogram=Histogram(), slow_items=()
 )
+
+
+def make_hop_records(
+    plan: Plan, layout: RayLayout, counts: RayCounts, own_regions: Mapping[str, StageRegion]
+) -> list[HopRecord]:
+    """Make the records of all hops, in the order of the plan. `own_regions` are of the stages of this process."""
+    hops = []
+    store_hops = counts.store.make_hops() if counts.store else [None] * layout.count
+    for number, process in enumerate(plan.processes):
+        process_counts = counts.processes[number]
+        for index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
+            messages = _count_items(target, index, process_counts, own_regions)
+            hops.append(_make_local_hop(source.name, target.name, messages, "fused: a function call"))
+        last_name = process.stages[-1].name
+        target_name = plan.processes[number + 1].name if number + 1 < len(plan.processes) else SINK_NAME
+        is_sent, is_received = layout.is_on_ray(number), layout.is_on_ray(number + 1)
+        if not (is_sent or is_received):
+            messages = _count_items(process.stages[-1], 0, process_counts, own_regions)
+            hops.append(_make_local_hop(last_name, target_name, messages, "both run in the calling process"))
+            continue
+        clock = counts.own_clocks[number]
+        receiver = counts.processes[number + 1] if is_received else None
+        hops.append(
+            _make_store_hop(
+                last_name,
+                target_name,
+                process_counts if is_sent else _count_own(clock),
+                decode_ns=receiver.decode_ns if receiver else Histogram.from_values_ns(clock.decode_ns),
+                cost_ns=receiver.cost_ns if receiver else Histogram.from_values_ns(clock.cost_ns),
+                store=store_hops[number] if number < layout.count else None,
+            )
+        )
+    return hops
+
+
+def _count_own(clock: HopClock) -> ProcessCounts:
+    """Return what this process has sent to a pool."""
+    return ProcessCounts(
+        encode_ns=Histogram.from_values_ns(clock.encode_ns),
+        messages=len(clock.sent_bytes),
+        sent_bytes=sum(clock.sent_bytes),
+    )
+
+
+def _count_items(stage: StagePlan, index: int, counts: ProcessCounts, own_regions: Mapping[str, StageRegion]) -> int:
+    if stage.name in own_regions:
+        return own_regions[stage.name][StageCounter.ITEMS]
+    return counts.stages[index].counters[StageCounter.ITEMS] if counts.stages else 0
+
+
+def _make_local_hop(source: str, target: str, messages: int, reason: str) -> HopRecord:
+    return HopRecord(
+        source=source,
+        target=target,
+        transport=HopTransport("local", 0, reason),
+        messages=MessageCounts(local=messages),
+        bytes=ByteCounts(),
+        cost_histogram=Histogram(),
+        phase_histograms={name: Histogram() for name in PHASES},
+        predicted=CostPrediction(),
+    )
+
+
+def _make_store_hop(
+    source: str,
+    target: str,
+    sender: ProcessCounts,
+    *,
+    decode_ns: Histogram,
+    cost_ns: Histogram,
+    store: StoreHopReport | None,
+) -> HopRecord:
+    phases = {name: Histogram() for name in PHASES}
+    return HopRecord(
+        source=source,
+        target=target,
+        transport=HopTransport("object_store", 0, "Ray moves blocks of items through its object store"),
+        messages=MessageCounts(object_store=sender.messages),
+        bytes=ByteCounts(copied=sender.sent_bytes),
+        cost_histogram=cost_ns,
+        phase_histograms={**phases, "encode_ns": sender.encode_ns, "decode_ns": decode_ns},
+        predicted=CostPrediction(),
+        store=store,
+    )

@@ -7,25 +7,19 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from time import perf_counter_ns
+from types import TracebackType
 from typing import Any
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
 from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
-from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.live_figures import RateEstimator
 from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
 from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
-from stagepipe.engine.ray.cluster import RayCluster
-from stagepipe.engine.ray.engine import RAY_CAPABILITIES
-from stagepipe.engine.ray.execution import iter_blocks
-from stagepipe.engine.ray.layout import RayLayout
-from stagepipe.engine.ray.named_errors import NamedErrors, make_build_error
-from stagepipe.engine.ray.node_watch import NodeWatch
-from stagepipe.engine.ray.operators import make_dataset, make_remote_options, pack_operator
-from stagepipe.engine.ray.process_counts import RayCounts
-from stagepipe.engine.ray.recording import make_ray_record
-from stagepipe.engine.ray.reservation import Reservation
-from stagepipe.engine.ray.store_statistics import StoreStatistics
+from stagepipe.engine.ray.cluster import RayCluster, Reservation
+from stagepipe.engine.ray.execution import NodeWatch, StoreStatistics, iter_blocks
+from stagepipe.engine.ray.operators import RayLayout, make_dataset, make_remote_options, pack_operator
+from stagepipe.engine.ray.recording import RayCounts, make_ray_record
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
@@ -37,15 +31,45 @@ from stagepipe.runtime import (
     StageError,
     StageRunner,
     count_outputs,
+    format_error,
+    format_key,
+    format_user_traceback,
     make_private_stage_region,
 )
 from stagepipe.timing import StageRegion
 
 
+class NamedErrors:
+    """Runs stages in this process: the caller's generators stay as they are, and errors name stage and item."""
+
+    def __init__(self, generators: IsolatedGenerators) -> None:
+        """`generators` are those of the run's stages in this process."""
+        self._swapped = generators.swap_in()
+
+    def __enter__(self) -> None:
+        """Swap the generators."""
+        self._swapped.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Swap them back. Raises RunError for the error of a stage."""
+        self._swapped.__exit__(kind, error, trace)
+        if isinstance(error, StageError):
+            item = format_key(error.key)
+            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
+            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
+
+
+def make_build_error(stage: str, error: BaseException) -> RunError:
+    """Return the error of a stage that cannot be built in this process."""
+    message = f"stage {stage}, worker 0: cannot be built: {format_error(error)}"
+    run_error = RunError(message, stage=stage, worker=0, trace=format_user_traceback(error))
+    return with_error_type(run_error, name_error_type(error))
+
+
 class RayRun(EngineRun):
     """A run on Ray Data."""
-
-    capabilities = RAY_CAPABILITIES
 
     def __init__(self, plan: Plan, address: str | None = None, cpu_costs: Mapping[str, float] | None = None) -> None:
         """Start or join the cluster, and build what runs in this process.

@@ -20,8 +20,16 @@ from typing import Any, Final
 
 from stagepipe.core import Key, RunError, UsageError, add_import_path, name_error_type, stage_locals, with_error_type
 from stagepipe.engine.inline_hops import InlineOutput, InlineStageProcess
-from stagepipe.engine.ray.blocks import BlockBuilder, Row, RowKind, decode_item, iter_rows
-from stagepipe.engine.ray.counts import BlockCounts, CountReader, HopClock
+from stagepipe.engine.ray.blocks import (
+    BlockBuilder,
+    BlockCounts,
+    CountReader,
+    HopClock,
+    Row,
+    RowKind,
+    decode_item,
+    iter_rows,
+)
 from stagepipe.plan import ProcessPlan, Shard
 from stagepipe.runtime import (
     Box,

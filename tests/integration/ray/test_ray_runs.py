@@ -11,9 +11,8 @@ from rich.console import Console
 
 from stagepipe import Pipeline, RunError, UsageError
 from stagepipe.api import open_shards, run_to_sink
-from stagepipe.engine.ray import reservation
-from stagepipe.engine.ray.cpu_shares import divide_cpus
-from stagepipe.engine.ray.reservation import Reservation
+from stagepipe.engine.ray import cluster
+from stagepipe.engine.ray.cluster import Reservation, divide_cpus
 from stagepipe.report import from_json, render_report, to_json
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
@@ -66,8 +65,8 @@ def test_a_run_keeps_its_cpus_until_it_is_closed_and_another_is_refused_meanwhil
 
 def test_cpus_that_another_job_takes_in_between_end_the_start_by_name_and_are_not_kept(local_ray, monkeypatch):
     processes = Pipeline(pipeline(stage("double"))).make_plan().processes
-    monkeypatch.setattr(reservation, "_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(reservation, "_MAX_PAUSES_S", ())
+    monkeypatch.setattr(cluster, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(cluster, "_MAX_PAUSES_S", ())
     shares = divide_cpus(processes, total=2, free=2, nodes=[2])
     other = local_ray.remote(num_cpus=1)(sleep_long).remote()
     wait_for_cpus(local_ray, lambda cpus: cpus <= 1)

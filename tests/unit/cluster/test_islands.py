@@ -9,8 +9,102 @@ import yaml
 
 from stagepipe.cli.islands import _raise_errors
 from stagepipe.cluster import IslandOptions, IslandResult, run_islands
-from stagepipe.cluster.island import Island, IslandRequest
+from stagepipe.cluster.islands import (
+    Island,
+    IslandFolder,
+    IslandRequest,
+    assign_islands,
+    list_island_folders,
+    make_island_folders,
+    place_sinks,
+    remove_empty_folders,
+)
+from stagepipe.config import load
 from stagepipe.core import RunError, UsageError
+
+CONFIG = {"source": {"uses": [1, 2]}, "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out"}}}
+
+
+def folders(*names: str) -> frozenset[IslandFolder]:
+    return frozenset(IslandFolder(*map(int, name.split("-of-"))) for name in names)
+
+
+def seen(*names: str) -> list[frozenset[IslandFolder]]:
+    """What a node sees of a config with one sink."""
+    return [folders(*names)]
+
+
+def test_each_island_writes_to_a_folder_of_its_own():
+    spec = load(CONFIG, [])
+    paths = [place_sinks(spec, rank, 2).sinks[0].target.arguments["path"] for rank in (0, 1)]
+    assert paths == ["out/island-0-of-2", "out/island-1-of-2"]
+    assert spec.sinks[0].target.arguments["path"] == "out", "the spec of the whole job is as it was"
+
+
+def test_a_sink_without_a_path_is_refused_by_name():
+    spec = load({**CONFIG, "sink": {"uses": print}}, [])
+    with pytest.raises(UsageError, match=r"the sink print has no `path` in its `with`"):
+        place_sinks(spec, 0, 2)
+
+
+def test_folders_are_found_by_name(tmp_path: Path):
+    for name in ("island-0-of-2", "island-1-of-2", "island-1-of-2.old", "shard-0"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    (tmp_path / "a file").touch()
+    assert list_island_folders(["out"], str(tmp_path)) == seen("0-of-2", "1-of-2")
+    assert list_island_folders([str(tmp_path / "out")], "/") == seen("0-of-2", "1-of-2")
+    assert list_island_folders(["nothing"], str(tmp_path)) == seen()
+    assert list_island_folders(["a file"], str(tmp_path)) == seen()
+
+
+def test_a_node_owns_an_island_if_it_sees_the_folders_of_all_sinks(tmp_path: Path):
+    make_island_folders(["first", "second"], 0, 2, str(tmp_path))
+    make_island_folders(["first"], 1, 2, str(tmp_path))
+    by_sink = list_island_folders(["first", "second"], str(tmp_path))
+    assert by_sink == [folders("0-of-2", "1-of-2"), folders("0-of-2")]
+    with pytest.raises(UsageError, match="none of the 1 nodes sees island-1-of-2"):
+        assign_islands([by_sink], "first", resume=True)
+    (tmp_path / "first/island-1-of-2").rmdir()
+    with pytest.raises(UsageError, match="folders of a run on 2 islands, and now there are 1"):
+        assign_islands([[frozenset(), by_sink[1]]], "first", resume=False)
+    make_island_folders(["first", "second"], 0, 2, str(tmp_path))  # those of an earlier run stay
+    (tmp_path / "first/island-0-of-2/rows").touch()
+    remove_empty_folders(["first", "second"], 0, 2, str(tmp_path))
+    assert list_island_folders(["first", "second"], str(tmp_path)) == [folders("0-of-2"), folders()]
+
+
+@pytest.mark.parametrize(
+    "folders_by_node, nodes",
+    [
+        ([seen(), seen(), seen()], [0, 1, 2]),  # nothing to go on with: a new job
+        ([seen("1-of-2"), seen("0-of-2")], [1, 0]),  # on disks of their own
+        ([seen("0-of-2", "1-of-2")], [0, 0]),  # a shared folder, and one node is gone
+        ([seen("0-of-3", "1-of-3", "2-of-3")] * 2, [0, 1, 0]),
+        ([seen("0-of-2", "1-of-2")] * 3, [0, 1]),  # one node more than before
+    ],
+)
+def test_a_resumed_island_runs_where_its_folder_is(folders_by_node, nodes):
+    assert assign_islands(folders_by_node, "out", resume=True) == nodes
+
+
+def test_a_new_job_has_an_island_on_each_node():
+    assert assign_islands([seen(), seen()], "out", resume=False) == [0, 1]
+    earlier = [seen("0-of-2"), seen("1-of-2")]
+    assert assign_islands(earlier, "out", resume=False) == [0, 1], "the sinks judge what is there"
+
+
+@pytest.mark.parametrize(
+    "folders_by_node, resume, message",
+    [
+        ([seen("0-of-2", "1-of-2")] * 3, False, r"out has .* of a run on 2 islands, and now there are 3; add --resume"),
+        ([seen("0-of-2", "1-of-2", "0-of-3")], True, r"it has folders of runs on 2 and 3 islands; delete"),
+        ([seen("0-of-2")], True, r"--resume out: none of the 1 nodes sees island-1-of-2, so its node is gone"),
+    ],
+)
+def test_folders_that_do_not_fit_are_refused(folders_by_node, resume, message):
+    with pytest.raises(UsageError, match=message):
+        assign_islands(folders_by_node, "out", resume=resume)
+
 
 LOST = IslandResult(rank=1, node="10.0.0.2:1", error="island 1 on node 10.0.0.2:1 was lost", is_lost=True)
 

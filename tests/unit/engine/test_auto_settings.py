@@ -21,7 +21,7 @@ WAITS = stage("nap", workers="auto", with_={"seconds": 0.02})
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(monkeypatch, tmp_path):
     """Of earlier tests; the machine's cost curves are not measured again."""
-    monkeypatch.setattr("stagepipe.engine.config_cache.get_cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("stagepipe.engine.cost_cache.get_cache_dir", lambda: tmp_path / "cache")
 
 
 def run(config: dict[str, Any], **keys: Any) -> tuple[list[Any], Pipeline]:

@@ -19,7 +19,7 @@ COSTS = chain(process("source", 10), process("double", 100))
 
 @pytest.fixture(autouse=True)
 def _own_cache_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr("stagepipe.engine.config_cache.get_cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("stagepipe.engine.cost_cache.get_cache_dir", lambda: tmp_path / "cache")
 
 
 @pytest.fixture

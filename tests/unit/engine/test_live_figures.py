@@ -1,4 +1,4 @@
-"""The live figures of a run, read from its board: in another process they say what the run itself says."""
+"""The live figures of a run: another process reads them as the run does, and a rate follows a change."""
 
 from pathlib import Path
 
@@ -8,12 +8,39 @@ from msgspec.structs import replace
 from stagepipe import Pipeline, RunError
 from stagepipe.api import open_shards, run_to_sink
 from stagepipe.engine import LiveFigures
-from stagepipe.engine.live_figures import compare_looks, count_in_source_items
+from stagepipe.engine.live_figures import RateEstimator, compare_looks, count_in_source_items
 from stagepipe.report import LiveHop, LiveRun, LiveStage
 from stagepipe.runtime import ProcessDescription, RunDescription, find_runs
 from stagepipe.timing import BoardLayout
 from tests.support.kills import kill, until, until_ready
 from tests.support.pipelines import batch, pipeline, stage
+
+SECOND = 1_000_000_000
+
+
+def rates(counts, step=0.2):
+    rate = RateEstimator()
+    return [rate.update(int(tick * step * SECOND), count) for tick, count in enumerate(counts)]
+
+
+def test_a_constant_flow_has_its_own_rate():
+    assert rates(range(1, 100))[50:] == [pytest.approx(5.0)] * 49
+
+
+def test_it_does_not_fall_to_zero_between_two_batches_that_are_ten_seconds_apart():
+    counts = [256 * (tick // 50) for tick in range(500)]  # one batch of 256 every 10 s
+    assert all(25.6 / 2 < rate <= 26 for rate in rates(counts)[110:])
+
+
+def test_it_follows_a_change_within_seconds():
+    counts = [*range(100), *(100 + 10 * tick for tick in range(60))]
+    assert rates(counts)[-1] == pytest.approx(50)
+
+
+def test_the_start_does_not_count():
+    assert rates([0] * 100 + list(range(1, 20)))[-1] == pytest.approx(5)
+    assert rates([0] * 100)[-1] == 0
+
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,8 +9,7 @@ from stagepipe.config import load
 from stagepipe.core import advise_in, stage_locals
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray.blocks import RowKind, decode_item, iter_rows, load_value
-from stagepipe.engine.ray.layout import RayLayout
-from stagepipe.engine.ray.operators import choose_ranges, pack_operators
+from stagepipe.engine.ray.operators import RayLayout, choose_ranges, pack_operators
 from stagepipe.engine.ray.workers import BuildFailedError, SourceOperator, StageOperator
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan

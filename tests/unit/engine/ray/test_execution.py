@@ -1,16 +1,114 @@
-"""What Ray counts is added up by hop and by node, and what a version does not have is left out."""
+"""The watch on nodes, and what Ray counts by hop and node. What a version does not have is left out."""
 
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from stagepipe.engine.ray import store_statistics
-from stagepipe.engine.ray.store_statistics import StoreStatistics, find_operators, make_node, subtract_node
+from stagepipe import RunError
+from stagepipe.engine.ray import execution
+from stagepipe.engine.ray.execution import NodeWatch, StoreStatistics, find_operators, make_node, subtract_node
 from stagepipe.report import StoreHopReport, StoreNodeReport
+
+
+def node(name: str, cpus: float, *, alive: bool = True) -> dict[str, Any]:
+    return {"NodeID": name, "Alive": alive, "NodeManagerAddress": f"host-{name}", "Resources": {"CPU": cpus}}
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch):
+    monkeypatch.setattr(execution, "_POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(execution, "_PATIENCE_S", 0.2)
+
+
+@pytest.fixture
+def nodes() -> list[dict[str, Any]]:
+    return [node("a", 2), node("b", 2)]
+
+
+def lose_b(nodes: list[dict[str, Any]]) -> None:
+    nodes[1] = node("b", 2, alive=False)
+
+
+@contextmanager
+def watch_nodes(nodes: Any, displaced: list[str]) -> Iterator[tuple[NodeWatch, list[bool]]]:
+    """Watch nodes, or what a function returns; yield the watch and a list that has True once it has ended the run."""
+    ended: list[bool] = []
+    with NodeWatch(nodes if callable(nodes) else lambda: nodes, lambda: displaced) as watch:
+        watch.ends.append(lambda: ended.append(True))
+        yield watch, ended
+
+
+def wait_for_end(ended: list[bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_loss_that_leaves_too_little_room_ends_the_execution_by_name(nodes):
+    with watch_nodes(nodes, ["resize"]) as (watch, ended):
+        time.sleep(0.3)
+        assert not ended, "nothing is lost"
+        lose_b(nodes)
+        wait_for_end(ended)
+    assert ended == [True]
+    with pytest.raises(
+        RunError, match=r"a node was lost \(host-b\), and the others, of 2 CPUs in all, have no room for .*resize"
+    ):
+        watch.raise_if_short()
+
+
+def test_a_loss_that_leaves_enough_ends_nothing(nodes):
+    with watch_nodes(nodes, []) as (watch, ended):
+        lose_b(nodes)
+        time.sleep(0.5)
+    assert not ended
+    watch.raise_if_short()
+
+
+def test_what_still_runs_after_a_loss_is_not_ended(nodes):
+    with watch_nodes(nodes, ["resize"]) as (watch, ended):
+        lose_b(nodes)
+        for _ in range(100):
+            watch.note_item()
+            time.sleep(0.005)
+        is_ended_early = bool(ended)
+    assert not is_ended_early
+
+
+def test_a_consumer_that_pauses_after_a_loss_ends_nothing(nodes):
+    with watch_nodes(nodes, ["resize"]) as (watch, ended):
+        lose_b(nodes)
+        watch.note_pause()
+        time.sleep(0.5)
+        was_ended_in_pause = bool(ended)
+        watch.note_item()
+        wait_for_end(ended)
+    assert not was_ended_in_pause
+    assert ended == [True], "the next item does not come"
+
+
+def test_a_head_that_does_not_answer_does_not_end_the_watch(nodes):
+    calls: list[int] = []
+
+    def list_nodes() -> list[dict[str, Any]]:
+        calls.append(1)
+        if 1 < len(calls) < 5:
+            message = "no answer"
+            raise ConnectionError(message)
+        return nodes
+
+    with watch_nodes(list_nodes, ["resize"]) as (_, ended):
+        lose_b(nodes)
+        wait_for_end(ended)
+    assert len(calls) > 5
+    assert ended == [True]
 
 
 def operator(*inputs: Any, **metrics: Any) -> Any:
@@ -24,10 +122,10 @@ def executor(*operators: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, StoreNodeReport]]:
+def stores(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, StoreNodeReport]]:
     """The answers of the cluster, the next one first: no Ray runs here."""
     answers: list[dict[str, StoreNodeReport]] = []
-    monkeypatch.setattr(store_statistics, "read_nodes", lambda: answers.pop(0) if answers else {})
+    monkeypatch.setattr(execution, "read_nodes", lambda: answers.pop(0) if answers else {})
     return answers
 
 
@@ -87,7 +185,7 @@ def test_operators_that_ray_has_joined_are_not_blamed_on_a_hop():
 
 
 def test_a_block_from_another_node_is_counted_as_moved(monkeypatch):
-    monkeypatch.setattr(store_statistics, "_was_spilled", lambda _: None)
+    monkeypatch.setattr(execution, "_was_spilled", lambda _: None)
     statistics = StoreStatistics(1)
     for node in ("mine", "other"):
         metadata = SimpleNamespace(size_bytes=100, exec_stats=SimpleNamespace(node_id=node))
@@ -96,12 +194,12 @@ def test_a_block_from_another_node_is_counted_as_moved(monkeypatch):
     assert statistics.make_hops() == [StoreHopReport(get_ns=21, moved_bytes=100)]
 
 
-def test_a_node_counts_what_its_store_did_during_the_run(nodes):
+def test_a_node_counts_what_its_store_did_during_the_run(stores):
     info = {"NodeID": "3f2a9c01" + "0" * 48, "Resources": {"CPU": 2.0, "object_store_memory": 80.0}}
     before = make_node(info, SimpleNamespace(spilled_bytes_total=100, spill_time_total_s=1.0))
     after = make_node(info, SimpleNamespace(spilled_bytes_total=250, spill_time_total_s=1.5, restored_bytes_total=70))
     assert before == StoreNodeReport(node="3f2a9c01", cpus=2, store_bytes=80, spilled_bytes=100, spill_ns=10**9)
-    nodes += [{"3f2a9c01": before}, {"3f2a9c01": after, "new": StoreNodeReport(node="new", spilled_bytes=5)}]
+    stores += [{"3f2a9c01": before}, {"3f2a9c01": after, "new": StoreNodeReport(node="new", spilled_bytes=5)}]
     statistics = StoreStatistics(1)
     statistics.end_epoch()
     assert statistics.nodes == (
@@ -131,6 +229,6 @@ def test_the_installed_ray_has_every_figure():
     command = [sys.executable, "-c", _FIND_FIELDS]  # importing Ray puts modules of its own before the installed ones
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     *_, counters, metrics = done.stdout.splitlines()
-    assert {name for name, _ in store_statistics._STORE_COUNTERS.values()} <= set(counters.split())
-    fields = {**store_statistics._SENDER_METRICS, **store_statistics._RECEIVER_METRICS}
+    assert {name for name, _ in execution._STORE_COUNTERS.values()} <= set(counters.split())
+    fields = {**execution._SENDER_METRICS, **execution._RECEIVER_METRICS}
     assert {name for name, _ in fields.values()} <= set(metrics.split())

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from stagepipe.config import ModuleLocator
-from stagepipe.engine import imported_code
+from stagepipe.engine import code_versions
 from stagepipe.engine.code_versions import describe_code
 
 FILES = {
@@ -148,8 +148,8 @@ def test_a_folder_of_many_files_is_not_read(folders):
 
 
 def test_too_many_files_are_refused(folders, monkeypatch):
-    monkeypatch.setattr(imported_code, "MAX_FILES", 10)
-    with pytest.raises(imported_code.TooManyFilesError, match="more than 10 files"):
+    monkeypatch.setattr(code_versions, "MAX_FILES", 10)
+    with pytest.raises(code_versions.TooManyFilesError, match="more than 10 files"):
         describe(folders)
-    monkeypatch.setattr(imported_code, "MAX_FILES", len(FILES) - len(UNUSED))
+    monkeypatch.setattr(code_versions, "MAX_FILES", len(FILES) - len(UNUSED))
     assert describe(folders)
