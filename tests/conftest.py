@@ -149,10 +149,10 @@ def _servers_import_torch_for_tests_that_name_it(request: pytest.FixtureRequest,
     A worker takes 20 ms of CPU time to start from a server without torch, and 70 ms from one with it.
     """
     if not names_torch(request.path):
-        from stagepipe.runtime.fork_server import launch
+        from stagepipe.runtime.fork_server import client
 
         sys_without_torch = SimpleNamespace(platform=sys.platform, executable=sys.executable, modules={})
-        monkeypatch.setattr(launch, "sys", sys_without_torch)
+        monkeypatch.setattr(client, "sys", sys_without_torch)
 
 
 @functools.cache
@@ -216,9 +216,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def socket_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which the runs of this test alone listen for `stagepipe top`. It is made by the first."""
-    from stagepipe.runtime.attach import folder
+    from stagepipe.runtime.attach import sockets
 
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(folder, "_TEMPORARY_FOLDER", tmp_path)
-    monkeypatch.setattr(folder, "_LOGIN_RUNTIME_FOLDER", tmp_path / "no-login")
-    return folder.get_socket_folder()
+    monkeypatch.setattr(sockets, "_TEMPORARY_FOLDER", tmp_path)
+    monkeypatch.setattr(sockets, "_LOGIN_RUNTIME_FOLDER", tmp_path / "no-login")
+    return sockets.get_socket_folder()

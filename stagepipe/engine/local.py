@@ -34,7 +34,6 @@ from stagepipe.runtime import (
     Supervisor,
     describe_run,
     forward_output,
-    make_consumer,
     take_run_snapshot,
     take_run_timings,
     take_run_trace,
@@ -167,7 +166,7 @@ class LocalRun(EngineRun):
             with _explain_start_errors(plan):
                 self._supervisor = Supervisor(plan, on_output, is_traced=self._trace_output is not None)
                 exit_stack.callback(self._supervisor.close)
-                self._consumer: Consumer = make_consumer(self._supervisor)
+                self._consumer = Consumer(self._supervisor)
                 self._figures = LiveFigures(
                     describe_run(plan, self._supervisor.resources.board_layout),
                     self._supervisor.board,

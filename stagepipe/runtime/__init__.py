@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         DeliverySnapshot,
         DeliveryStatistics,
         MemoryHandle,
-        make_consumer,
         read_deliveries,
     )
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
@@ -140,7 +139,6 @@ __all__ = [
     "install_main_objects",
     "launch_fork_server",
     "launch_spare_server",
-    "make_consumer",
     "make_private_stage_region",
     "pickle_main_objects",
     "read_deliveries",
@@ -210,7 +208,6 @@ __getattr__ = lazy_names(
         "install_lazy_seeding": "execution",
         "launch_fork_server": "fork_server",
         "launch_spare_server": "fork_server",
-        "make_consumer": "consumer",
         "make_private_stage_region": "execution",
         "read_run_timings": "snapshot",
         "serve_forks": "fork_server",

@@ -21,14 +21,12 @@ from typing import Any, Final, NamedTuple
 from stagepipe.runtime.execution.chain import StageChain
 from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.flow.admission import AdmissionController
-from stagepipe.runtime.flow.progress import ProgressPublisher
+from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol.messages import ReadyEvent
 from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.hop_output import HopOutput
-from stagepipe.runtime.worker.order_point import OrderPointRole
-from stagepipe.runtime.worker.roles import SourceRole, StageRole
+from stagepipe.runtime.worker.roles import OrderPointRole, SourceRole, StageRole
 from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport import sender
 from stagepipe.transport.memory import ReleasePipes, SharedMemoryPool
@@ -64,7 +62,7 @@ _ROLE_TYPES = (SourceRole, StageRole, OrderPointRole)
 CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     "read.after": CrashPoint((Receiver,), "_read_packet", is_after=True),  # this process has the only copy of a packet
     "open.after": CrashPoint((Receiver,), "_decode_entry", is_after=True),  # views of its arrays exist
-    **_before_and_after("call", (StageRunner,), "call"),
+    **_before_and_after("call", (StageRunner,), "invoke"),
     **_before_and_after("call_many", (StageChain,), "push_batch"),
     **_before_and_after("take", (SharedMemoryPool,), "allocate"),
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),

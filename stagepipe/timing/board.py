@@ -326,7 +326,7 @@ class StageRegion:
 LAYOUT_VERSION = 3
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
 
-Raise it with each change of the layout: `tests/unit/runtime/attach/test_layout_version.py` says when.
+Raise it with each change of the layout: `tests/unit/runtime/attach/test_run.py` says when.
 """
 # The words of the run, written by the supervisor.
 GENERATION_WORD = 0

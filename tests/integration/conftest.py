@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from stagepipe.engine.ray.cluster import keep_on_loopback
-from stagepipe.runtime.fork_server import launch, registry
+from stagepipe.runtime.fork_server import client
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def own_servers(monkeypatch: pytest.MonkeyPatch):
 
     A test that makes another server necessary would replace the one of the tests that follow as well.
     """
-    monkeypatch.setattr(registry, "_servers", {})
+    monkeypatch.setattr(client, "_servers", {})
     sys_without_torch = SimpleNamespace(platform=sys.platform, executable=sys.executable, modules={})
-    monkeypatch.setattr(launch, "sys", sys_without_torch)
+    monkeypatch.setattr(client, "sys", sys_without_torch)
     yield
-    for server in registry._servers.values():
+    for server in client._servers.values():
         server.retire()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.runtime.flow import StaleLeaseReporter
-from stagepipe.runtime.supervisor.arena_eras import ArenaEras
+from stagepipe.runtime.supervisor.recovery import ArenaEras
 from stagepipe.timing import Board, BoardLayout, make_board_fd
 from stagepipe.transport import Arena, SharedMemoryPool, era_span_bytes, extend_arena_fd, make_arena_fd, make_byte_pipe
 from tests.support.kills import kill, until, until_ready

@@ -177,8 +177,8 @@ def test_the_server_keeps_no_descriptor_of_a_run():
 
 ORPHAN = """
 import os
-from stagepipe.runtime.fork_server.attributes import read_caller_attributes
-from stagepipe.runtime.fork_server.child import become_worker
+from stagepipe.runtime.fork_server.messages import read_caller_attributes
+from stagepipe.runtime.fork_server.server import become_worker
 from stagepipe.runtime.fork_server.messages import ForkRequest
 lifetime, write_end = os.pipe2(os.O_NONBLOCK)
 os.close(write_end)  # the caller has died

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from stagepipe import Pipeline, RunError
-from stagepipe.runtime.logs.line_reader import LineReader
+from stagepipe.runtime.logs import LineReader
 from tests.support import printing_stages
 from tests.support.paths import ROOT
 from tests.support.pipelines import outputs, pipeline, stage

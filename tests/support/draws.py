@@ -309,7 +309,7 @@ def run_alone(name: str, draw: Callable[[], Any]) -> list[Any]:
         return draw()
 
     stage = make_stage(draw_one)
-    return [repr(stage.call((number,), [number])) for number in range(ITEMS)]
+    return [repr(stage.invoke(((number,),), [number])[0]) for number in range(ITEMS)]
 
 
 # ---------------------------------------------------------------------- random mixes

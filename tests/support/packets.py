@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from stagepipe.runtime.protocol.worker_spec import WorkerSpec
-from stagepipe.runtime.worker.packet_limit import PacketLimit
+from stagepipe.runtime.worker.upkeep import PacketLimit
 from stagepipe.testing.crash_points import arm_crash_points
 from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport import small_items

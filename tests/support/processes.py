@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from stagepipe.runtime.fork_server import registry
+from stagepipe.runtime.fork_server import client
 
 
 def list_run_processes(pid: int | None = None) -> set[psutil.Process]:
@@ -65,8 +65,8 @@ def list_fork_servers() -> set[int]:
 
 def list_fork_server_fds() -> set[int]:
     """The descriptors that this process needs to talk to its fork servers."""
-    spare = registry._spare
-    servers = [*registry._servers.values(), *([spare.server] if spare else [])]
+    spare = client._spare
+    servers = [*client._servers.values(), *([spare.server] if spare else [])]
     return {fd for server in servers for fd in (server._connection.fileno(), server._lifetime_write_fd)}
 
 

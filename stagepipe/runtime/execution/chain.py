@@ -3,31 +3,29 @@
 An item travels in a box, a list of one, and its receiver empties the box. So no caller up the stack keeps the item
 alive: an unreferenced item travels on without a copy, and its shared memory is free at once.
 
-An item whose stage fails goes no further. The failure ends the run, or with `on_error: skip` a skip takes the item's
-place.
+A failed call is repeated with the same seeds and the same input. A function may change its input before it raises, so
+the input is saved before the first call: as a pickle with out-of-band buffers. Read-only buffers (inputs in shared
+memory) are kept by reference, not copied. An item whose stage fails goes no further. The failure ends the run, or with
+`on_error: skip` a skip takes the item's place.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+import pickle
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import compress
+from time import perf_counter_ns
 from types import GeneratorType
 from typing import Any, Protocol
 
 from stagepipe.core import SKIP, Key
 from stagepipe.runtime.execution.cache import make_cached_call
-from stagepipe.runtime.execution.retry import (
-    call_batch_with_retries,
-    call_stage_with_retries,
-    matches_with_retries,
-)
-from stagepipe.runtime.execution.routing import Route
-from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.execution.stage_error import StageError
+from stagepipe.runtime.execution.errors import StageError
+from stagepipe.runtime.execution.stage import Route, StageCall, StageRunner
 from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
-from stagepipe.timing import ProcessRegion
+from stagepipe.timing import ProcessRegion, TraceKind
 
 Box = list[Any]
 """A list of one item. The receiver takes the item out and leaves the list empty."""
@@ -35,8 +33,123 @@ Box = list[Any]
 ItemHeader = tuple[int, bytes]
 """What travels with an item: its samples and its meta."""
 
-StageCall = Callable[[Any, Any], Any]
-"""Runs a stage: called with a key and a box, or with lists of keys and values where the stage has a `batch`."""
+_ITEM = int(TraceKind.ITEM)
+
+RestoreInput = Callable[[], Any]
+"""Returns a fresh copy of the input at each call."""
+
+
+def snapshot_input(value: Any) -> RestoreInput | None:
+    """Save `value` and return a function that restores it; None where it can be neither pickled nor copied.
+
+    >>> box = [1]
+    >>> restore = snapshot_input(box)
+    >>> box.append(2)
+    >>> restore()
+    [1]
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        data = pickle.dumps(value, 5, buffer_callback=buffers.append)
+        views = [buffer.raw() for buffer in buffers]
+    except Exception:  # noqa: BLE001 - a user's pickling may raise anything
+        return _snapshot_by_copy(value)
+    frozen_buffers = [view if view.readonly else bytes(view) for view in views]
+    del views, buffers
+    return lambda: pickle.loads(data, buffers=[bytearray(b) if isinstance(b, bytes) else b for b in frozen_buffers])
+
+
+def _snapshot_by_copy(value: Any) -> RestoreInput | None:
+    try:
+        snapshot = copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - a user's copying may raise anything
+        return None
+    return partial(copy.deepcopy, snapshot)
+
+
+def call_with_retries(
+    stage: StageRunner, attempt: Callable[[], Any], inputs: list[Any], restore_inputs: RestoreInput | None
+) -> Any:
+    """Call `attempt`, and repeat it as often as the plan of `stage` allows.
+
+    `attempt` takes its input from the list `inputs`, which is filled again before it is repeated; where
+    `restore_inputs` is None, that cannot be done and there is one attempt. Raises the last StageError, with the number
+    of attempts.
+    """
+    attempts = 1
+    while True:
+        started_ns = perf_counter_ns()
+        try:
+            return attempt()
+        except StageError as error:
+            error.attempts = attempts
+            if restore_inputs is None or error.is_mistake or attempts > (stage.plan.retries or 0):
+                raise
+        attempts += 1
+        stage.count_retry(perf_counter_ns() - started_ns)
+        inputs[:] = restore_inputs()
+
+
+def invoke_with_retries(stage: StageRunner, invoke: StageCall, keys: Sequence[Key], values: list[Any]) -> list[Any]:
+    """`invoke`, which is that of `stage`, with retries. A generator is returned after its first part.
+
+    Where failed items are skipped, a batch that still fails is tried item by item, so that only the items that fail are
+    skipped. A StageError stands in the place of each.
+    """
+    one_by_one = stage.skips_failures and len(keys) > 1
+    restore_values = snapshot_input(values) if one_by_one or stage.plan.retries else None
+
+    def attempt() -> list[Any]:
+        results = invoke(keys, values)
+        if type(results[0]) is GeneratorType and stage.plan.batch is None:
+            results[0] = _start_generator(stage, keys[0], results[0])
+        return results
+
+    try:
+        results: list[Any] = call_with_retries(stage, attempt, values, restore_values)
+    except StageError as error:
+        if restore_values is None or error.is_mistake or not one_by_one:
+            raise
+        attempts = error.attempts + 1
+    else:
+        return results
+    return [_invoke_single(invoke, key, value, attempts) for key, value in zip(keys, restore_values(), strict=True)]
+
+
+def _invoke_single(invoke: StageCall, key: Key, value: Any, attempts: int) -> Any:
+    try:
+        return invoke((key,), [value])[0]
+    except StageError as error:
+        if error.is_mistake:
+            raise
+        error.attempts = attempts
+        return error
+
+
+def matches_with_retries(stage: StageRunner, key: Key, value: Any) -> bool:
+    """`stage.matches` with retries."""
+    if not stage.plan.retries:
+        return stage.matches(key, value)
+    is_match: bool = call_with_retries(stage, lambda: stage.matches(key, value), [], list)
+    return is_match
+
+
+def _start_generator(stage: StageRunner, key: Key, generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Produce the generator's first part now: an error in it can still be retried."""
+    try:
+        first_part = [stage.run_timed((*key, 0), partial(next, generator))]
+    except StopIteration:
+        first_part = []
+    return _resume_generator(first_part, generator)
+
+
+def _resume_generator(first_part: list[Any], generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    try:
+        if first_part:
+            yield first_part.pop()
+            yield from generator
+    finally:
+        generator.close()
 
 
 class ChainOutput(Protocol):
@@ -67,11 +180,14 @@ class StageChain:
     ) -> None:
         """Chain `stages` (none: items go straight to `output`). `region` shows which stage is running.
 
-        `first_call` runs the first stage where it is a source, which is not called with an item.
+        `first_call` runs the first stage where it is a source, which is not called with an item. Where the stages have
+        a trace, each item is in it, from its receipt until what became of it is sent, and each call of a stage.
         """
         self._stages = stages
         self._output = output
-        self._calls = [_select_call(stage) for stage in stages]
+        self._trace = stages[0].trace if stages else None
+        invocations = [stage.invoke if stage.trace is None else partial(_invoke_traced, stage) for stage in stages]
+        self._calls = [_select_call(stage, invoke) for stage, invoke in zip(stages, invocations, strict=True)]
         if first_call is not None:
             self._calls[0] = first_call
         if region is not None:
@@ -80,6 +196,8 @@ class StageChain:
                 _with_stage_marker(region, index, call) if index else call
                 for index, call in enumerate(self._calls, first_index)
             ]
+        self._is_one_call = len(stages) == 1 and self._calls[0] is invocations[0]
+        """Whether an item takes one call of one stage."""
         self._forced_skips: dict[tuple[str, Key], StageError | None] = {}
 
     def set_forced_skips(self, skips: Iterable[ForcedSkip]) -> None:
@@ -89,38 +207,36 @@ class StageChain:
 
     def push(self, key: Key, box: Box, samples: int, meta: bytes, first_stage: int = 0) -> None:
         """Run an item through the stages from index `first_stage` on."""
-        stages = self._stages
-        while first_stage < len(stages):
-            result = self.run_stage(first_stage, key, box, (samples, meta))
-            if result is SKIP:
-                return
-            first_stage += 1
-            if type(result) is GeneratorType:
-                self._push_parts(first_stage, key, result, meta)
-                return
-            box.append(result)
-            del result
+        stages, trace = self._stages, self._trace
+        begin_ns = 0 if trace is None else trace.take_item_begin(key)
         try:
-            self._output.send_item(key, box, samples, meta)
-        except UnpicklableResultError as error:
-            if not stages or not stages[-1].skips_failures:
-                raise
-            self._skip(stages[-1], key, stages[-1].record_failure(key, error), (samples, meta))
+            while first_stage < len(stages):
+                result = self.run_stage(first_stage, key, box, (samples, meta))
+                if result is SKIP:
+                    return
+                first_stage += 1
+                if type(result) is GeneratorType:
+                    self._push_parts(first_stage, key, result, meta)
+                    return
+                box.append(result)
+                del result
+            try:
+                self._output.send_item(key, box, samples, meta)
+            except UnpicklableResultError as error:
+                if not stages or not stages[-1].skips_failures:
+                    raise
+                self._skip(stages[-1], key, stages[-1].record_failure(key, error), (samples, meta))
+        finally:
+            if trace is not None:
+                trace.add(_ITEM, begin_ns, perf_counter_ns(), key)
 
-    def make_item_call(self) -> Callable[[Key, Any], Any] | None:
-        """Return a function that calls the only stage with an item, and returns the result or raises a StageError.
+    @property
+    def only_call(self) -> StageCall | None:
+        """`StageRunner.invoke` of the only stage; None where an item takes more than one call of one stage.
 
-        Its results go to `push_result`, its errors to `skip_failed`. None where an item takes more than one call.
+        Its results go to `push_result`, its errors to `skip_failed`.
         """
-        return self._stages[0].make_item_call() if self._is_one_call() else None
-
-    def call_together(self, keys: list[Key], values: list[Any]) -> list[Any] | None:
-        """Return the results of the only stage for consecutive items, for `push_result`; None where each goes alone."""
-        return self._stages[0].call_together(keys, values) if self._is_one_call() else None
-
-    def _is_one_call(self) -> bool:
-        """Whether an item takes one call of one stage."""
-        return len(self._stages) == 1 and not self._forced_skips and self._calls[0] == self._stages[0].call
+        return self._calls[0] if self._is_one_call and not self._forced_skips else None
 
     def push_result(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Push what the first stage has returned."""
@@ -141,7 +257,7 @@ class StageChain:
         if self._forced_skips and self._skip_if_forced(stage, key, header):
             return SKIP
         try:
-            result = self._calls[index](key, box)
+            result = self._calls[index]((key,), box)[0]
         except StageError as error:
             self._skip(stage, key, error, header)
             return SKIP
@@ -181,6 +297,8 @@ class StageChain:
         """Push the parts that stage `next_stage - 1` yields. A part that fails is the last one."""
         stage, part_count, header = self._stages[next_stage - 1], 0, (1, meta)
         parts = stage.iter_parts(key, generator)
+        if self._trace is not None:
+            parts = _iter_traced(stage, key, parts)
         try:
             while True:
                 part_key = (*key, part_count)
@@ -229,6 +347,8 @@ class StageChain:
 
         The items of `passing_items` pass the first stage by. Their keys are among `keys`, their values not in `values`.
         """
+        if self._trace is not None:
+            self._trace.begin_item((), 0)  # its items begin after their common call
         stage = self._stages[0]
         passing_items = passing_items or {}
         if self._forced_skips:
@@ -254,7 +374,7 @@ class StageChain:
 
     def _call_batch(self, stage: StageRunner, keys: list[Key], values: list[Any]) -> list[Any]:
         try:
-            return self._calls[0](keys, values)  # type: ignore[no-any-return]
+            return self._calls[0](keys, values)
         except StageError as error:
             if error.is_mistake or not stage.skips_failures:
                 raise
@@ -269,26 +389,53 @@ def _make_skip_error(skip: ForcedSkip) -> StageError | None:
 def _with_stage_marker(region: ProcessRegion, stage_index: int, call: StageCall) -> StageCall:
     """Wrap a call so that the board names the running stage, should the process die or hang in it."""
 
-    def call_marked(key: Any, value: Any) -> Any:
+    def call_marked(keys: Sequence[Key], values: list[Any]) -> list[Any]:
         region.set_current_stage(stage_index)
         try:
-            return call(key, value)
+            return call(keys, values)
         finally:
             region.set_current_stage(0)
 
     return call_marked
 
 
-def _select_call(stage: StageRunner) -> StageCall:
-    """Return how to call a stage: directly, unless its plan asks for retries, or for some of the items only.
+def _invoke_traced(stage: StageRunner, keys: Sequence[Key], values: list[Any]) -> list[Any]:
+    begin_ns, is_failed = perf_counter_ns(), True
+    try:
+        results = stage.invoke(keys, values)
+        is_failed = False
+    finally:
+        stage.trace_call(keys[0], begin_ns, len(keys), is_failed=is_failed)
+    return results
+
+
+def _iter_traced(stage: StageRunner, key: Key, parts: Iterator[Box]) -> Iterator[Box]:
+    """Yield the parts of a generator, each of them traced."""
+    part = 0
+    while True:
+        begin_ns, is_failed = perf_counter_ns(), True
+        try:
+            box = next(parts, None)
+            is_failed = False
+        finally:
+            stage.trace_call((*key, part), begin_ns, is_failed=is_failed)
+        if box is None:
+            return
+        yield box
+        part += 1
+
+
+def _select_call(stage: StageRunner, invoke: StageCall) -> StageCall:
+    """Return how to call a stage: by `invoke`, unless its plan asks for retries, or for some of the items only.
 
     The items of a batch have been chosen before: see `choose_route`.
     """
     plan = stage.plan
-    if plan.batch is not None:
-        needs_retry = plan.retries or stage.skips_failures
-        return partial(call_batch_with_retries, stage) if needs_retry else stage.call_batch
-    call: StageCall = partial(call_stage_with_retries, stage) if plan.retries else stage.call
+    is_batch = plan.batch is not None
+    is_repeated = plan.retries or (is_batch and stage.skips_failures)
+    call: StageCall = partial(invoke_with_retries, stage, invoke) if is_repeated else invoke
+    if is_batch:
+        return call
     if plan.cache_plan is not None:
         call = make_cached_call(stage, plan.cache_plan, call)
     return _with_condition(stage, call) if stage.is_conditional else call
@@ -297,11 +444,11 @@ def _select_call(stage: StageRunner) -> StageCall:
 def _with_condition(stage: StageRunner, call: StageCall) -> StageCall:
     """Return a call that returns an item which does not match as it is."""
 
-    def call_if_matching(key: Key, box: Box) -> Any:
-        if not matches_with_retries(stage, key, box[0]):
-            return box.pop()
+    def call_if_matching(keys: Sequence[Key], box: Box) -> list[Any]:
+        if not matches_with_retries(stage, keys[0], box[0]):
+            return [box.pop()]
         if stage.copies_matching:
             box[0] = copy.deepcopy(box[0])
-        return call(key, box)
+        return call(keys, box)
 
     return call_if_matching

@@ -1,21 +1,37 @@
-"""What an order point does with `order: source`: it groups leaves in order. In the order point's worker and inline.
+"""What an order point does: it groups leaves. In the order point's worker and inline.
 
 A group's outputs wait in `pending_outputs` until they are sent. Each has its lineage, with the cursor that reproduces
 everything after it.
+
+With `order: any`, the first order point groups leaves in the order of arrival. Those after it work in order, and pass
+on the lineage that the first one wrote (see `protocol/lineage.py`). A seek can ask the first one to rebuild some groups
+from the same leaves; leaves that arrive meanwhile and belong to none of these groups are buffered.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from stagepipe.core import Cursor, ImposedSkip, Key
+from stagepipe.core import Cursor, ImposedSkip, Key, format_setting
 from stagepipe.runtime.execution.chain import Box
+from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.protocol import OutputLineage, SampleChunk, pack_lineage, unpack_lineage
+from stagepipe.runtime.protocol import (
+    LeafGroup,
+    OutputLineage,
+    SampleChunk,
+    UnorderedLineage,
+    detach_root,
+    extract_root,
+    pack_lineage,
+    unpack_lineage,
+    unpack_unordered_lineage,
+)
 
 
 class PendingOutput(NamedTuple):
@@ -168,3 +184,237 @@ class OrderedGrouping:
         is_last = index == group_outputs - 1
         resume_cursor = self._cursor if is_last else replace(self._group_start, emitted_count=index + 1, skips=skips)
         return pack_lineage(OutputLineage(resume_cursor, self._source_begin or 0, self._source_end, skips))
+
+
+BufferedLeaf = tuple[Key, Box, int]
+"""A leaf that waits for its group: key, box, samples."""
+
+
+def make_grouping(
+    stage: StageRunner, input_segment: int, get_next_item: Callable[[], int], *, any_order: bool
+) -> OrderedGrouping:
+    """Return the grouping of an order point that reads `input_segment`.
+
+    `get_next_item` returns the lowest item of which a leaf may still come.
+    """
+    if not any_order:
+        return OrderedGrouping(stage, input_segment)
+    return DownstreamGrouping(stage, input_segment) if input_segment else ArrivalGrouping(stage, get_next_item)
+
+
+class _ReplayGroup:
+    """A group that must be rebuilt from the same leaves, in the same order."""
+
+    def __init__(self, group: LeafGroup) -> None:
+        self._missing_indices = {key: index for index, key in enumerate(group)}
+        self._leaves: list[BufferedLeaf | None] = [None] * len(group)
+
+    def accept(self, leaf: BufferedLeaf) -> bool:
+        """Take the leaf if it belongs to the group; return whether it does."""
+        index = self._missing_indices.pop(leaf[0], None)
+        if index is not None:
+            self._leaves[index] = leaf
+        return index is not None
+
+    def drop_missing(self) -> None:
+        """Complete the group without the leaves that are still missing."""
+        self._missing_indices.clear()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._missing_indices
+
+    @property
+    def leaves(self) -> list[BufferedLeaf]:
+        return [leaf for leaf in self._leaves if leaf is not None]
+
+
+class ArrivalGrouping(OrderedGrouping):
+    """The first order point: it groups leaves in the order of arrival."""
+
+    takes_any_order = True
+
+    def __init__(self, stage: StageRunner, get_next_item: Callable[[], int]) -> None:
+        """See `make_grouping`."""
+        super().__init__(stage, 0)
+        self._get_next_item = get_next_item
+
+    def seek(self, cursor: Cursor, first_number: int) -> None:
+        """Start at `cursor`. Its groups come again first."""
+        super().seek(cursor, first_number)
+        self._replay_groups = deque(_ReplayGroup(group) for group in cursor.replay_groups)
+        self._buffered_leaves: deque[BufferedLeaf] = deque()
+        self._group_keys: list[Key] = []
+        self._keys_by_identity: dict[int, deque[Key]] = {}  # of a group's items, for a permutation
+
+    def finish_item(self, item: int, meta: bytes) -> None:
+        """Do nothing: `get_next_item` tells which items are complete."""
+
+    def drop_item(self, key: Key, meta: bytes, skip: ImposedSkip | None) -> None:
+        """Do nothing: the group does not depend on it."""
+
+    def add_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Add a leaf to the group that must have it, or to the next one."""
+        del meta
+        leaf = (key, box, samples)
+        if not self._replay_groups:
+            self._add_leaf(*leaf)
+        elif any(group.accept(leaf) for group in self._replay_groups):
+            self._emit_replay_groups()
+        else:
+            self._buffered_leaves.append(leaf)
+
+    def _emit_replay_groups(self) -> None:
+        """Emit complete replay groups in their order; after the last one, group the buffered leaves."""
+        while self._replay_groups and self._replay_groups[0].is_complete:
+            for key, box, samples in self._replay_groups.popleft().leaves:
+                self._group_keys.append(key)
+                self._collect(key, box, samples)
+            self._emit_group(is_last=False)
+        while self._buffered_leaves and not self._replay_groups:
+            self._add_leaf(*self._buffered_leaves.popleft())
+
+    def _add_leaf(self, key: Key, box: Box, samples: int) -> None:
+        self._group_keys.append(key)
+        if self._collect(key, box, samples):
+            self._emit_group(is_last=False)
+
+    def _collect(self, key: Key, box: Box, samples: int) -> bool:
+        if self._target.is_permutation:
+            self._keys_by_identity.setdefault(id(box[0]), deque()).append(key)
+        return super()._collect(key, box, samples)
+
+    def _emit_group(self, *, is_last: bool) -> None:
+        self._group_start = Cursor(None, self.next_number)
+        keys = tuple(self._group_keys)
+        self._group_keys = []
+        outputs = self._flush_group(is_last=is_last)
+        if self._target.is_permutation:
+            self._emit_each_output(outputs)
+        elif len(outputs) > 1:
+            setting = format_setting("order", "source")
+            raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or use `{setting}`")
+        elif outputs:
+            ((value, samples),) = outputs
+            outputs.clear()
+            self._queue_output([value], samples, self._pack_group_lineage((keys,), self._compute_low_watermark()))
+
+    def _emit_each_output(self, outputs: list[tuple[Any, int]]) -> None:
+        """Queue a shuffled block, each output as its own group, so that the rest can be shuffled again after a seek."""
+        keys = self._take_output_keys(outputs)
+        low_watermark, watermarks = self._compute_low_watermark(), []
+        for key in keys:  # from the last to the first: an item is open until its output is sent
+            watermarks.append(low_watermark)
+            low_watermark = min(low_watermark, key[0])
+        while outputs:
+            value, samples = outputs.pop()
+            self._queue_output([value], samples, self._pack_group_lineage(((keys.pop(),),), watermarks.pop()))
+            del value
+
+    def _take_output_keys(self, outputs: list[tuple[Any, int]]) -> list[Key]:
+        """Return the key of each output, which is one of the group's items: the same object."""
+        keys_by_identity = self._keys_by_identity
+        self._keys_by_identity = {}
+        item_counts = {identity: len(keys) for identity, keys in keys_by_identity.items()}
+        if Counter(id(value) for value, _ in outputs) != item_counts:
+            raise self._fail_group("has `is_permutation = True`, but did not return exactly the items it was given")
+        return [keys_by_identity[id(value)].popleft() for value, _ in outputs]
+
+    def _fail_group(self, problem: str) -> StageError:
+        return self._stage.record_failure(
+            (self.next_number,), ValueError(f"with `{format_setting('order', 'any')}`, this stage {problem}")
+        )
+
+    def _pack_group_lineage(self, consumed_groups: tuple[LeafGroup, ...], low_watermark: int) -> bytes:
+        return pack_lineage(UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups))
+
+    def _compute_low_watermark(self) -> int:
+        """Return the lowest item that is not known to be complete, or of which a leaf is not sent yet."""
+        waiting_items = [leaf[0][0] for group in self._replay_groups for leaf in group.leaves]
+        return min([self._get_next_item(), *waiting_items, *(leaf[0][0] for leaf in self._buffered_leaves)])
+
+    def finish_segment(self) -> None:
+        """Emit the groups that are left."""
+        for group in self._replay_groups:  # a stage has dropped the missing leaves this time
+            group.drop_missing()
+        self._emit_replay_groups()
+        super().finish_segment()
+
+
+class DownstreamGrouping(OrderedGrouping):
+    """An order point after the first: it works in order, on groups whose lineage names their leaves."""
+
+    def seek(self, cursor: Cursor, first_number: int) -> None:
+        """Start at `cursor`, which is kept without its root."""
+        super().seek(cursor, first_number)
+        root = extract_root(cursor, self._input_segment)
+        self._cursor = self._group_start = detach_root(self._cursor, self._input_segment) or Cursor()
+        self._low_watermark = self._group_start_watermark = root.item
+        self._consumed_groups: list[LeafGroup] = []
+        self._open_groups = root.replay_groups
+        self._has_exact_order = True
+        self._current_lineage: UnorderedLineage | None = None
+
+    def finish_item(self, item: int, meta: bytes) -> None:
+        """Move past an item, unless its only leaf has done so already."""
+        if item < self._cursor.item:
+            return
+        lineage = self._current_lineage or unpack_unordered_lineage(meta)
+        self._consumed_groups += lineage.consumed_groups
+        self._low_watermark = lineage.low_watermark
+        self._has_exact_order = self._has_exact_order and lineage.has_exact_order
+        self._open_groups = self._open_groups if lineage.open_groups is None else lineage.open_groups
+        self._group_skips |= lineage.skips
+        self._cursor = Cursor(lineage.resume_cursor, item + 1)
+        self._current_lineage = None
+
+    def add_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Add the next leaf to its group."""
+        self._advance(key, meta, frozenset())
+        if self._collect(key, box, samples):
+            self._emit_group(is_last=False)
+
+    def _advance(self, key: Key, meta: bytes, new_skips: frozenset[ImposedSkip]) -> None:
+        if len(key) == 1:
+            self.finish_item(key[0], meta)
+            return
+        skips = self._cursor.skips | new_skips
+        if self._current_lineage is None:
+            self._current_lineage = unpack_unordered_lineage(meta)
+            self._group_skips |= self._current_lineage.skips
+            skips |= self._current_lineage.skips
+        self._cursor = replace(self._cursor, item=key[0], last_key=key, skips=skips)
+
+    def _pack_output_lineage(self, index: int, group_outputs: int, skips: frozenset[ImposedSkip]) -> bytes:
+        open_groups, lineage = self._open_groups, self._current_lineage
+        if lineage is not None:
+            still_open = open_groups if lineage.open_groups is None else lineage.open_groups
+            open_groups = (*lineage.consumed_groups, *still_open)
+        if index == group_outputs - 1:
+            return pack_lineage(
+                UnorderedLineage(
+                    resume_cursor=self._cursor,
+                    low_watermark=self._low_watermark,
+                    consumed_groups=tuple(self._consumed_groups),
+                    open_groups=open_groups,
+                    has_exact_order=self._has_exact_order,
+                    skips=skips,
+                )
+            )
+        newly_open_groups = (*self._consumed_groups, *open_groups) if index == self._emitted_outputs else None
+        resume_cursor = replace(self._group_start, emitted_count=index + 1, skips=skips)
+        return pack_lineage(
+            UnorderedLineage(
+                resume_cursor=resume_cursor,
+                low_watermark=self._group_start_watermark,
+                open_groups=newly_open_groups,
+                has_exact_order=self._has_exact_order,
+                skips=skips,
+            )
+        )
+
+    def _emit_group(self, *, is_last: bool) -> None:
+        super()._emit_group(is_last=is_last)
+        self._consumed_groups = []
+        self._group_start_watermark = self._low_watermark
+        self._has_exact_order = True

@@ -1,6 +1,13 @@
-"""Seeds the global random generators before each item, so that any library's augmentations are reproducible.
+"""Seeds the random generators before each item, so that any library's augmentations are reproducible.
 
-In workers and inline.
+In workers and inline. Those of Python, NumPy and torch are global; Python's and NumPy's wait for their first use (see
+`lazy_seeding`). A stage may keep generators for itself, which seeding the global ones does not reach: they are found by
+a walk of the objects that the stage can reach, which are attributes, containers, closures, and the globals that its
+code names. The walk calls no property or method of the user's.
+
+Inline, the caller's global generators are kept apart from those of the run. Python's and NumPy's are lent to the run
+while its stages work: their states are saved and put back only where something has used them. torch's are saved and put
+back each time, once torch is imported: 1 us.
 """
 
 from __future__ import annotations
@@ -9,14 +16,261 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import random
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import ModuleType
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from itertools import chain, islice
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    NoneType,
+)
 from typing import Any, Final
 
-from stagepipe.core import call_at_first_use_of_torch, derive_seed, get_used_torch
-from stagepipe.runtime.execution.lazy_seeding import LazyRandom, LazyRandomState, SeededItem, SeedParts
+import numpy as np
+
+from stagepipe.core import Context, call_at_first_use_of_torch, derive_seed, get_used_torch, is_installed, stage_locals
+from stagepipe.runtime.execution.lazy_seeding import Frame, LazyRandom, LazyRandomState, SeededItem, SeedParts
+
+_MAX_OBJECTS: Final = 20_000
+"""Objects that are looked at: some tens of milliseconds. The nearest ones come first."""
+
+_MAX_ELEMENTS: Final = 1_000
+"""Elements of a container that are looked at: a list of a million paths costs little."""
+
+_LEAF_TYPES: Final = (
+    *(NoneType, int, float, complex, str, bytes, bytearray, range, slice, type(...), np.ndarray, np.dtype),
+    *(GetSetDescriptorType, MemberDescriptorType, ModuleType, CodeType),
+)
+"""Types of values that reach nothing."""
+
+_HEAP_TYPE_FLAG: Final = 1 << 9
+"""Set on classes that a `class` statement makes. https://docs.python.org/3/c-api/typeobj.html"""
+
+_SEQUENCE_TYPES: Final[tuple[Any, ...]] = (list, tuple, set, frozenset, deque)
+
+
+def iter_reachable(root: Any, is_wanted: Callable[[Any], bool]) -> Iterator[Any]:
+    """Yield each wanted object that `root` reaches, once, the nearest first.
+
+    What a wanted object consists of is its own affair, so objects in it are not wanted; but the user's functions in it
+    are walked as any other. Modules, arrays and tensors are not walked, nor the code of installed packages.
+
+    >>> list(iter_reachable({"a": [1, {2.5j, Ellipsis}, (print,)]}, lambda value: value is print))
+    [<built-in function print>]
+    """
+    queue: deque[tuple[Any, bool]] = deque([(root, False)])
+    visited: dict[tuple[int, bool], Any] = {}  # keeps the objects, so that no id is used twice
+    leaf_types = (*_LEAF_TYPES, getattr(get_used_torch(), "Tensor", ModuleType))
+    while queue and len(visited) < _MAX_OBJECTS:
+        value, is_inside_wanted = queue.popleft()
+        is_inside_wanted = is_inside_wanted and not _is_own_function(value)
+        if (id(value), is_inside_wanted) in visited:
+            continue
+        visited[id(value), is_inside_wanted] = value
+        if is_wanted(value):
+            if not is_inside_wanted:
+                yield value
+            is_inside_wanted = True
+        children = (child for child in _list_children(value) if not issubclass(type(child), leaf_types))
+        queue.extend((child, is_inside_wanted) for child in islice(children, max(0, _MAX_OBJECTS - len(queue))))
+
+
+def _list_children(value: Any) -> list[Any]:
+    cls = type(value)  # not `isinstance`: it asks an object for its `__class__`, which may be a property
+    if issubclass(cls, FunctionType):
+        return list(_iter_function(value))
+    if issubclass(cls, MethodType):
+        return [value.__self__, value.__func__]
+    if issubclass(cls, BuiltinMethodType):
+        return [value.__self__]
+    if issubclass(cls, type):
+        return list(_iter_class(value))
+    children = [cls, *_list_elements(value), *_list_attributes(value)]
+    if issubclass(cls, partial):
+        children += [value.func, *value.args, *value.keywords.values()]
+    return children
+
+
+def _list_elements(value: Any) -> list[Any]:
+    """Return the first elements of a container, as its built-in type iterates over them."""
+    if issubclass(type(value), dict):
+        return list(islice(dict.values(value), _MAX_ELEMENTS))
+    container_type = next((cls for cls in _SEQUENCE_TYPES if issubclass(type(value), cls)), None)
+    return [] if container_type is None else list(islice(container_type.__iter__(value), _MAX_ELEMENTS))
+
+
+def _list_attributes(value: Any) -> list[Any]:
+    """Return what an object's `__dict__` and slots hold."""
+    attributes: list[Any] = []
+    with suppress(Exception):  # there is none, or a class in C has its own idea of it
+        attributes += islice(object.__getattribute__(value, "__dict__").values(), _MAX_ELEMENTS)
+    slots = (base.__dict__.values() for base in type(value).__mro__ if "__slots__" in base.__dict__)
+    for member in chain.from_iterable(slots):
+        with suppress(AttributeError):  # not set
+            attributes += [member.__get__(value)] if type(member) is MemberDescriptorType else []
+    return attributes
+
+
+def _iter_class(cls: type) -> Iterator[Any]:
+    """Yield the methods and attributes of a class and its bases, those of installed packages left out.
+
+    By name: a class that travelled to a worker may have them in another order.
+    """
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE_FLAG and not is_installed(base.__module__):
+            for _, value in sorted(base.__dict__.items()):
+                yield from _unwrap(value)
+
+
+def _unwrap(value: Any) -> tuple[Any, ...]:
+    """Return the functions around which a class attribute is made, or the attribute."""
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return (value.fget,)
+    return (value.func,) if isinstance(value, cached_property) else (value,)
+
+
+def _iter_function(function: FunctionType) -> Iterator[Any]:
+    """Yield what a function's closure, defaults, attributes and code reach."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+    yield from chain(function.__defaults__ or (), (function.__kwdefaults__ or {}).values(), function.__dict__.values())
+    if _is_own_function(function):
+        yield from _iter_globals(function)
+
+
+def _is_own_function(value: Any) -> bool:
+    """Whether a value is a function that no installed package defines."""
+    if not issubclass(type(value), FunctionType):
+        return False
+    return not is_installed(str(value.__globals__.get("__name__", value.__module__)))
+
+
+def _iter_globals(function: FunctionType) -> Iterator[Any]:
+    """Yield the globals that the code of a function names, also those of the user's modules: `settings.rng`."""
+    names = list(dict.fromkeys(_iter_names(function.__code__)))
+    namespaces, modules = [function.__globals__], set[int]()
+    while namespaces:
+        namespace = namespaces.pop()
+        for value in (namespace.get(name) for name in names):
+            if type(value) is not ModuleType:
+                yield value
+            elif id(value) not in modules and not is_installed(value.__name__):
+                modules.add(id(value))
+                namespaces.append(vars(value))
+
+
+def _iter_names(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals and attributes in `code` and in the code nested in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _iter_names(constant)
+
+
+_SEED_STEP: Final = 0x9E3779B97F4A7C15
+"""The distance between the seeds of two generators: odd, so that the lower 32 bits differ too. From SplitMix64."""
+
+_SEED_MASK: Final = 2**64 - 1
+
+Seeder = Callable[[int], Any]
+"""Seeds a generator with an integer of 64 bits."""
+
+
+def find_own_generators(target: Any) -> Seeder | None:
+    """Return a function that seeds every generator that `target` reaches, each differently; None where it has none.
+
+    Found are `random.Random`, NumPy's `Generator`, `BitGenerator` and `RandomState`, `torch.Generator`, and objects
+    with a method `set_random_seed`, such as the transforms of albumentations (2.0 and later). Called before each item
+    with the item's seed, the function gives the same item the same draws in any worker and after a resume. Generators
+    are numbered in the order in which they are found, so they must be found in the same order in each process.
+
+    >>> find_own_generators(print) is None
+    True
+    >>> rng = random.Random()
+    >>> seed = find_own_generators({"transform": [rng]})
+    >>> seed(3), rng.random(), seed(3), rng.random()
+    (None, 0.7248056413076998, None, 0.7248056413076998)
+    """
+    seeders = list(_iter_seeders(target))
+    return partial(_seed_each, seeders) if seeders else None
+
+
+def _seed_each(seeders: list[Seeder], seed: int) -> None:
+    for seed_generator in seeders:
+        seed = (seed + _SEED_STEP) & _SEED_MASK  # not the seed itself: the global generators have it
+        seed_generator(seed)
+
+
+def _iter_seeders(target: Any) -> Iterator[Seeder]:
+    """Yield a seeder for each generator that `target` reaches, once."""
+    seeded_ids = _list_global_generator_ids()
+    for value in iter_reachable(target, is_seedable):
+        generator = value.bit_generator if isinstance(value, np.random.Generator) else value
+        if id(generator) not in seeded_ids:
+            seeded_ids.add(id(generator))
+            yield _make_seeder(generator)
+
+
+def is_seedable(value: Any) -> bool:
+    """Whether a value is a random generator, or an object that seeds the generators it has.
+
+    >>> is_seedable(random.Random()), is_seedable(random.SystemRandom()), is_seedable(3)
+    (True, False, False)
+    """
+    cls = type(value)
+    if issubclass(cls, random.SystemRandom):  # draws from the operating system
+        return False
+    return issubclass(cls, _get_generator_types()) or any("set_random_seed" in base.__dict__ for base in cls.__mro__)
+
+
+def _get_generator_types() -> tuple[type, ...]:
+    """Return the types of generators. torch's is known only once torch is imported."""
+    torch_type = getattr(get_used_torch(), "Generator", None)
+    numpy_types = (np.random.Generator, np.random.BitGenerator, np.random.RandomState)
+    return (random.Random, *numpy_types) if torch_type is None else (random.Random, *numpy_types, torch_type)
+
+
+def _list_global_generator_ids() -> set[int]:
+    """Return the ids of the generators that are seeded as global ones."""
+    numpy_state = np.random.mtrand._rand  # noqa: SLF001 - it has no public name
+    generators = [random._inst, numpy_state, np.random.__dict__["get_bit_generator"]()]  # noqa: SLF001
+    generators.append(getattr(get_used_torch(), "default_generator", None))
+    generators += getattr(get_used_torch("torch.cuda"), "default_generators", ())
+    return set(map(id, generators))
+
+
+def _make_seeder(generator: Any) -> Seeder:
+    if isinstance(generator, np.random.BitGenerator):
+        return partial(_seed_bit_generator, generator)
+    if isinstance(generator, np.random.RandomState):
+        bit_generator = generator._bit_generator  # noqa: SLF001 - it has no public name
+        if not isinstance(bit_generator, np.random.MT19937):
+            return partial(_seed_bit_generator, bit_generator)
+        return lambda seed: generator.seed(seed & 0xFFFFFFFF)
+    if isinstance(generator, random.Random):
+        return generator.seed
+    if hasattr(type(generator), "set_random_seed"):
+        return lambda seed: generator.set_random_seed(seed & 0xFFFFFFFF)
+    return generator.manual_seed  # type: ignore[no-any-return]  # torch's
+
+
+def _seed_bit_generator(generator: np.random.BitGenerator, seed: int) -> None:
+    generator.state = type(generator)(seed).state
+
 
 seeded_item: Final = SeededItem()
 lazy_random: Final = LazyRandom(seeded_item)
@@ -187,3 +441,182 @@ def torch_import_hook_for_frames() -> Iterator[None]:
 def get_initial_torch_state() -> Any:
     """Return the state that torch's generator had after the import; None where a stage did not import torch."""
     return _TorchImportSeeder.initial_state
+
+
+_NO_QUEUED_CUDA_SEEDS: Final[dict[str, Any]] = {"manual_seed_all_cb": None, "manual_seed_cb": None, "call_order": []}
+"""What `torch.cuda` keeps of seeds after its import."""
+
+
+class IsolatedGenerators:
+    """The global generators as an inline run sees them: Python's, NumPy's, torch's, and CUDA's once CUDA is in use.
+
+    A run starts with a copy of the caller's. `begin` and `end` are called around each step of the run's stages, inside
+    `installed`; `swap_in` does all of it, for what is done once.
+    """
+
+    def __init__(self, *, is_reseeded: bool) -> None:
+        """`is_reseeded`: the run seeds them before all that draws, so its own states need not be kept."""
+        self._is_reseeded = is_reseeded
+        self._kept_parts: SeedParts | None = None
+        self._kept_states: tuple[Any, Any] = (None, None)
+        self._torch: _TorchStates | None = None
+        self._queued_cuda_seeds: dict[str, Any] = {}
+        self._swap: Swap | None = None
+        """That of the last step, if nobody has used the generators in it."""
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Inside, a use of a generator is noticed, and so is a first import of torch. The caller may run inside."""
+        with torch_import_hook_for_frames():
+            lazy_random.install()
+            lazy_random_state.install()
+            try:
+                yield
+            finally:
+                lazy_random_state.uninstall()
+                lazy_random.uninstall()
+
+    @contextmanager
+    def swap_in(self) -> Iterator[None]:
+        """Inside, the global generators and `context()` are the run's."""
+        with self.installed():
+            swap = self.begin()
+            try:
+                yield
+            finally:
+                self.end(swap)
+
+    def begin(self) -> Swap:
+        """Lend the generators to the run until `end`, which gets what this returns."""
+        swap = self._swap
+        callers_parts = seeded_item.parts
+        if (
+            swap is None
+            or swap.is_used
+            or not (lazy_random.is_waiting and lazy_random_state.is_waiting)
+            or lazy_random.frame is not None
+            or lazy_random_state.frame is not None
+            or callers_parts is not None
+        ):
+            kept_random, kept_random_state = self._kept_states
+            swap = Swap(
+                Frame(callers_parts, self._kept_parts, kept_random),
+                Frame(callers_parts, self._kept_parts, kept_random_state),
+            )
+            seeded_item.parts = self._kept_parts
+            lazy_random.lend(swap.random)
+            lazy_random_state.lend(swap.random_state)
+        else:  # nobody has used them since the last step, and both wait: most of the time
+            lazy_random.frame = swap.random
+            lazy_random_state.frame = swap.random_state
+        swap.is_used = True
+        swap.context = stage_locals.context
+        if "torch" in sys.modules:
+            swap.torch = _capture_torch()
+            if self._torch is not None:
+                _restore_torch(self._torch)
+            _get_queued_cuda_seeds().update(self._queued_cuda_seeds)
+        return swap
+
+    def end(self, swap: Swap) -> None:
+        """Give the generators back to the caller, as they were."""
+        random, random_state = swap.random, swap.random_state
+        if (
+            self._is_reseeded
+            and lazy_random.frame is random
+            and lazy_random_state.frame is random_state
+            and not (random.is_saved or random_state.is_saved)
+            and random.outer is None
+            and random.callers_parts is None
+            and not lazy_random.is_permanent
+        ):
+            lazy_random.frame = lazy_random_state.frame = None
+            seeded_item.parts = None
+            swap.is_used = False
+            self._swap = swap
+        else:
+            self._take_back(swap)
+        if "torch" in sys.modules:
+            if not self._is_reseeded:
+                self._torch = _capture_torch()
+            self._queued_cuda_seeds = dict(_get_queued_cuda_seeds())
+            _restore_torch(swap.torch)
+        stage_locals.context = swap.context
+
+    def _take_back(self, swap: Swap) -> None:
+        keeps_state = not self._is_reseeded
+        kept_random = lazy_random.take_back(swap.random, keeps_state=keeps_state)
+        kept_random_state = lazy_random_state.take_back(swap.random_state, keeps_state=keeps_state)
+        if keeps_state:
+            self._kept_states = (kept_random, kept_random_state)
+            self._kept_parts = seeded_item.parts
+        seeded_item.parts = swap.random.callers_parts
+
+
+class Swap:
+    """What is put back at the end of a step of an inline run."""
+
+    __slots__ = ("context", "is_used", "random", "random_state", "torch")
+
+    def __init__(self, random: Frame, random_state: Frame) -> None:
+        """For one step; for the next ones too as long as nobody uses the generators."""
+        self.random = random
+        self.random_state = random_state
+        self.context: Context | None = None
+        self.torch = _TorchStates()
+        self.is_used = False
+
+
+class _TorchStates:
+    """The states of torch's global generators; None for torch before its import, and for CUDA before its start."""
+
+    __slots__ = ("cpu", "cuda", "queued_cuda_seeds")
+
+    def __init__(self, cpu: Any = None, cuda: Any = None, queued_cuda_seeds: dict[str, Any] | None = None) -> None:
+        self.cpu = cpu
+        self.cuda = cuda
+        self.queued_cuda_seeds = _NO_QUEUED_CUDA_SEEDS if queued_cuda_seeds is None else queued_cuda_seeds
+
+
+def _capture_torch() -> _TorchStates:
+    torch: Any = sys.modules["torch"]
+    cuda: Any = sys.modules.get("torch.cuda")
+    return _TorchStates(
+        torch.default_generator.get_state() if hasattr(torch, "default_generator") else None,
+        [generator.get_state() for generator in cuda.default_generators] if _is_cuda_running() else None,
+        {**_NO_QUEUED_CUDA_SEEDS, **_get_queued_cuda_seeds()},
+    )
+
+
+def _restore_torch(states: _TorchStates) -> None:
+    torch: Any = sys.modules["torch"]
+    state = get_initial_torch_state() if states.cpu is None else states.cpu
+    if state is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.set_state(state)
+    if _is_cuda_running():
+        _restore_cuda(states)
+    else:
+        _get_queued_cuda_seeds().update(states.queued_cuda_seeds)
+
+
+def _restore_cuda(states: _TorchStates) -> None:
+    """Restore CUDA's generators. Where CUDA started inside the run, seed them as it would have started outside."""
+    for index, generator in enumerate(sys.modules["torch.cuda"].default_generators):
+        if states.cuda is None:
+            generator.seed()  # from the operating system
+        else:
+            generator.set_state(states.cuda[index])
+    if states.cuda is None:
+        for queued_call in filter(None, states.queued_cuda_seeds.get("call_order", ())):
+            queued_call[0]()
+
+
+def _is_cuda_running() -> bool:
+    cuda: Any = sys.modules.get("torch.cuda")
+    return hasattr(cuda, "is_initialized") and bool(cuda.is_initialized())
+
+
+def _get_queued_cuda_seeds() -> dict[str, Any]:
+    """Return what torch keeps of the seeds for CUDA's start, to read and to change."""
+    tracker = getattr(sys.modules.get("torch.cuda"), "_lazy_seed_tracker", None)
+    return {} if tracker is None else vars(tracker)

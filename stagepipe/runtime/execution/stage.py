@@ -1,10 +1,15 @@
-"""One stage in a process: built once, then seeded, called and timed for each item. In workers and inline."""
+"""One stage in a process: built once, then seeded, called and timed for each item. In workers and inline.
+
+With `when`, an item that does not match passes the stage by: it keeps its key, and its arrays are passed on uncopied.
+"""
 
 from __future__ import annotations
 
+import operator
 import random
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from time import perf_counter_ns
 from types import GeneratorType
@@ -13,6 +18,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from stagepipe.core import (
+    MISSING,
     ArenaFullError,
     Context,
     Key,
@@ -21,23 +27,116 @@ from stagepipe.core import (
     build_target,
     derive_seed,
     end_forked_child,
+    find_field,
+    make_missing_error,
     require_callable,
     stage_locals,
     this_process,
 )
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
+from stagepipe.runtime.execution.errors import (
+    NoneConditionError,
+    NoneResultError,
+    StageError,
+    describe_failing_input,
+    name_item,
+)
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
-from stagepipe.runtime.execution.input_description import describe_failing_input, name_item
 from stagepipe.runtime.execution.lazy_seeding import SeedParts
-from stagepipe.runtime.execution.own_generators import find_own_generators
-from stagepipe.runtime.execution.routing import Predicate, build_predicate
-from stagepipe.runtime.execution.seeding import install_torch_import_hook, make_global_seeder
-from stagepipe.runtime.execution.stage_error import NoneConditionError, NoneResultError, StageError
+from stagepipe.runtime.execution.seeding import find_own_generators, install_torch_import_hook, make_global_seeder
 from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.sinks import PartSink
-from stagepipe.spec import SOURCE_NAME, Target
+from stagepipe.spec import SOURCE_NAME, Condition, FieldTests, Target
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
-from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion
+from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion, TraceBuffer, TraceKind
+
+Predicate = Callable[[Any], object]
+"""Whether a stage runs on an item."""
+
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+
+
+class Route(Enum):
+    """Where an item goes: into the stage, around it, or nowhere, because its condition failed."""
+
+    CALL = "call"
+    AROUND = "around"
+    FAILED = "failed"
+
+
+def build_predicate(condition: Condition, config_dir: Path | None) -> Predicate:
+    """Return the function that decides for a condition. Raises TargetError for a predicate that cannot be called.
+
+    >>> is_wide = build_predicate({"width": {"ge": 64}}, None)
+    >>> is_wide({"width": 100}), is_wide({"width": 5})
+    (True, False)
+    """
+    if isinstance(condition, Target):
+        return require_callable(build_target(condition.uses, condition.arguments, config_dir), condition.uses)
+    return FieldPredicate(condition)
+
+
+class FieldPredicate:
+    """Whether all tests of an item's fields hold.
+
+    >>> FieldPredicate({"kind": {"in": ["image", "photo"]}, "mask": {"exists": False}})({"kind": "photo"})
+    True
+
+    Raises KeyError for a field that the item lacks, unless its tests have `exists`, and TypeError for a value that
+    cannot be compared.
+    """
+
+    def __init__(self, tests_by_field: FieldTests) -> None:
+        self._tests = [
+            (path, tests.get("exists"), [(name, operand) for name, operand in tests.items() if name != "exists"])
+            for path, tests in tests_by_field.items()
+        ]
+
+    def __call__(self, item: Any) -> bool:
+        """Return whether the item matches."""
+        for path, exists, tests in self._tests:
+            value = find_field(item, path)
+            if value is MISSING:
+                if exists is None:
+                    raise _make_missing_error(item, path)
+                if exists:
+                    return False
+            elif exists is False or not all(_holds(path, value, name, operand) for name, operand in tests):
+                return False
+        return True
+
+
+def _make_missing_error(item: Any, path: str) -> Exception:
+    error = make_missing_error(item, path, "when")
+    hint = f"; where some items lack it, add the test `exists` to `when`: {{{path}: {{exists: true, ...}}}}"
+    return type(error)(f"`when`: {error.args[0]}{hint if isinstance(error, KeyError) else ''}")
+
+
+def _holds(path: str, value: Any, name: str, operand: Any) -> bool:
+    if name == "in":
+        return any(_holds(path, value, "eq", choice) for choice in operand)
+    if getattr(value, "ndim", 0):
+        raise _make_comparison_error(path, value, name, operand)
+    try:
+        return bool(_COMPARISONS[name](value, operand))
+    except (TypeError, ValueError):
+        raise _make_comparison_error(path, value, name, operand) from None
+
+
+def _make_comparison_error(path: str, value: Any, name: str, operand: Any) -> TypeError:
+    shape = f" of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else ""
+    return TypeError(
+        f"`when`: the field `{path}` is of type {type(value).__name__}{shape}, and `{name}` cannot compare it with "
+        f"{operand!r}; compare a number or a text, or name a predicate: a function that takes the item"
+    )
+
 
 _GROUP_END: Final = -1
 """Ends the key that the flush of an order point's group is seeded with: no item has it."""
@@ -48,9 +147,13 @@ _ITEMS_PER_FLUSH: Final = 1024
 """The items after which their run times go to the board: NumPy adds so many in the time of a few."""
 
 _ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType})
-"""Results that `call_together` leaves to a call for each item: a mistake, and several parts."""
+"""Results of several items that are left to a call for each item: a mistake, and several parts."""
+
+StageCall = Callable[[Sequence[Key], list[Any]], list[Any]]
+"""Runs a stage: `StageRunner.invoke`, perhaps with retries, a cache or a condition around it."""
 
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
+_STAGE = int(TraceKind.STAGE)
 
 
 class StageRunner:
@@ -64,13 +167,17 @@ class StageRunner:
         config_dir: Path | None,
         region: StageRegion,
         shard: Shard = UNSHARDED,
+        trace: TraceBuffer | None = None,
     ) -> None:
         """Build the target; the caller reports what that raises."""
         self.plan = plan
+        self.trace = trace
+        """Of the process, where the run is traced. Calls of the target are traced by the chain."""
         self.name = plan.name
         """What its seeds depend on."""
         self.label = plan.row
         """What the user knows it by, for messages."""
+        self._takes_lists = plan.batch is not None
         self._seed = seed
         self._region = region
         self._shard = shard
@@ -239,14 +346,33 @@ class StageRunner:
         if self._seed_predicate is not None:
             self._seed_predicate((self._seed, self.epoch, name, key))
 
-    def call(self, key: Key, box: list[Any]) -> Any:
-        """Call the stage with the item in `box`. The box is emptied, so the input is freed when the call returns."""
-        try:
-            self.seed_item(key)
+    def invoke(  # noqa: C901 - a call of a part would be paid for each item
+        self, keys: Sequence[Key], values: list[Any]
+    ) -> list[Any]:
+        """Call the target once, for all items of `values`, and return a result for each. A generator is a result, too.
+
+        The list is emptied before the target has a single item: so the input is freed when the call returns.
+
+        A stage without a `batch` takes one item, but for `fetch_together` of a target, which takes several. No results
+        then mean that each item needs a call of its own: where the target has no such method, where each item has its
+        own seed, and where the results are not one value an item. So an error is that of one item.
+        """
+        if self._takes_lists:
+            return self._invoke_batch(keys, values)
+        if len(values) > 1:
+            return self._fetch_together(keys, values)
+        key = keys[0]
+        context = self._context
+        try:  # what `seed_item` and `_record_item` do: their calls would cost each item a fifth of this function
+            context.item = seeded_key = key if self._is_unsharded else self.global_key(key)
+            context.__dict__.pop("rng", None)
+            stage_locals.context = context
+            if self._seed_generators is not None:
+                self._seed_generators((self._seed, self.epoch, self.name, seeded_key))
             if self._names_items:
-                self._item_name = name_item(box[0])
+                self._item_name = name_item(values[0])
             started_ns = perf_counter_ns()
-            result = self.target(box.pop())
+            result = self.target(values.pop())
             elapsed_ns = perf_counter_ns() - started_ns
         except self._propagated_errors:
             raise
@@ -257,57 +383,19 @@ class StageRunner:
         if result is None and self.refuses_none:
             raise self.make_none_error(key)
         if type(result) is not GeneratorType:
-            self._record_call(key, elapsed_ns)
-        return result
+            self._busy_ns += elapsed_ns
+            durations_ns = self._durations_ns
+            durations_ns.append(elapsed_ns)
+            if elapsed_ns > self._slow_threshold_ns:
+                self._record_slow_item(key, elapsed_ns)
+            if len(durations_ns) >= _ITEMS_PER_FLUSH:
+                self._flush_durations()
+        return [result]
 
-    def make_item_call(self) -> Callable[[Key, Any], Any]:  # noqa: C901 - a call of a part would be paid for each item
-        """Return a function like `call`, which takes the item itself, at half its cost: for many items of an epoch."""
-        target, context, epoch, name = self.target, self._context, self.epoch, self.name
-        context_attributes, run_seed = context.__dict__, self._seed
-        get_global_key = None if self._is_unsharded else self.global_key
-        seed_generators, durations_ns = self._seed_generators, self._durations_ns
-        pid = self._pid
-
-        def call_item(key: Key, value: Any) -> Any:
-            try:
-                context.item = seeded_key = key if get_global_key is None else get_global_key(key)
-                if "rng" in context_attributes:
-                    del context_attributes["rng"]
-                stage_locals.context = context
-                if seed_generators is not None:
-                    seed_generators((run_seed, epoch, name, seeded_key))
-                started_ns = perf_counter_ns()
-                result = target(value)
-                elapsed_ns = perf_counter_ns() - started_ns
-            except self._propagated_errors:
-                raise
-            except BaseException as error:
-                raise self.record_failure(key, error) from error
-            if this_process.pid != pid:
-                self._end_forked_child(key)
-            if result is None and self.refuses_none:
-                raise self.make_none_error(key)
-            if type(result) is not GeneratorType:
-                self._busy_ns += elapsed_ns
-                durations_ns.append(elapsed_ns)
-                if elapsed_ns > self._slow_threshold_ns:
-                    self._item_name = name_item(value)
-                    self._record_slow_item(key, elapsed_ns)
-                if len(durations_ns) >= _ITEMS_PER_FLUSH:
-                    self._flush_durations()
-            return result
-
-        return call_item
-
-    def call_together(self, keys: list[Key], values: list[Any]) -> list[Any] | None:
-        """Return the results for consecutive items from one call of the target's `fetch_together`.
-
-        None where it has none, where each item has its own seed, and where the results are not one value an item:
-        then each item is called alone, and an error is that of one item.
-        """
+    def _fetch_together(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
         fetch_together = None if self.plan.reseed else getattr(self.target, "fetch_together", None)
         if fetch_together is None:
-            return None
+            return []
         self.seed_item(keys[0])
         started_ns = perf_counter_ns()
         try:
@@ -317,20 +405,20 @@ class StageRunner:
         except BaseException as error:  # noqa: BLE001 - the item that raised it does so again
             if this_process.pid != self._pid:
                 self._end_forked_child(keys[0], error)
-            return None
+            return []
         if this_process.pid != self._pid:
             self._end_forked_child(keys[0])
         if not isinstance(results, list | tuple) or len(results) != len(keys):
-            return None
+            return []
         if not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
-            return None
+            return []
         self._last_timed_ns = perf_counter_ns() - started_ns
         self._busy_ns += self._last_timed_ns
         self.count_items(keys[0][0], len(keys))
         return list(results)
 
-    def call_batch(self, keys: list[Key], values: list[Any]) -> list[Any]:
-        """Call the stage with a list of items; it must return as many results."""
+    def _invoke_batch(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
+        """Call the target with the list of items; it must return as many results."""
         try:
             self.seed_item(keys[0])
             names = list(map(name_item, values)) if self._names_items else [""] * len(keys)
@@ -391,9 +479,13 @@ class StageRunner:
         The time counts as busy time. The caller adds `count_item` where the work was for an item: a flush and the read
         that finds the end of the source are not.
         """
+        is_failed = True
         started_ns = perf_counter_ns()
+        if self.trace is not None:
+            self.trace.begin_item(key, started_ns)  # the item whose source it reads
         try:
-            return function()
+            result = function()
+            is_failed = False
         except (*self._propagated_errors, StopIteration):
             raise
         except BaseException as error:
@@ -403,6 +495,14 @@ class StageRunner:
                 self._end_forked_child(key)
             self._last_timed_ns = perf_counter_ns() - started_ns
             self._busy_ns += self._last_timed_ns
+            if self.trace is not None:
+                self.trace_call(key, started_ns, is_failed=is_failed)
+        return result
+
+    def trace_call(self, key: Key, begin_ns: int, count: int = 1, *, is_failed: bool) -> None:
+        """Add work that began at `begin_ns` and ends now to the trace: that on `count` items from `key` on."""
+        if self.trace is not None:
+            self.trace.add(_STAGE, begin_ns, perf_counter_ns(), key, self.plan.index, 0, 0, count, is_failed=is_failed)
 
     def count_item(self, key: Key) -> None:
         """Count the work timed last as an item."""

@@ -1,24 +1,15 @@
 """What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
 
-worker_spec         what a worker is started with: its part of the plan and its descriptors
-main_objects        what workers need of the caller's script; imported on first use, because workers do not need it
-unpicklable_stage   names what in a stage cannot be sent to its workers
-control_channel     the socket that workers connect to
-messages            commands to workers, events to the supervisor
-keys                how messages write the key of an item
-errors              the text of a failure: message, hint, the user's part of the traceback
-cardinality         how many items a stage yields for those it takes
-chunks              several consecutive items in one packet
-lineage             what an order point's output was made of, with `order: source`; how it is packed
-unordered_lineage   the same with `order: any`
+worker_spec   what a worker is started with: its part of the plan and its descriptors
+main_objects  what workers need of the caller's script; imported on first use, because workers do not need it
+messages      the control channel: commands to workers, events to the supervisor, how many items a stage yields
+errors        the text of a failure: message, hint, item, the user's part of the traceback
+lineage       what an order point's output was made of; several items in one packet
 """
 
 from typing import TYPE_CHECKING
 
 from stagepipe.core import lazy_names
-from stagepipe.runtime.protocol.cardinality import Cardinality, count_outputs, infer_cardinality
-from stagepipe.runtime.protocol.chunks import IndexChunk, SampleChunk
-from stagepipe.runtime.protocol.control_channel import ControlSocket, get_control_address
 from stagepipe.runtime.protocol.errors import (
     UnpicklableResultError,
     WorkerDiedError,
@@ -27,14 +18,32 @@ from stagepipe.runtime.protocol.errors import (
     extract_user_stacks,
     format_error,
     format_error_text,
+    format_item,
+    format_key,
     format_user_traceback,
     make_run_error,
     read_only_hint,
 )
-from stagepipe.runtime.protocol.keys import format_item, format_key
-from stagepipe.runtime.protocol.lineage import OutputLineage, pack_lineage, unpack_lineage
+from stagepipe.runtime.protocol.lineage import (
+    DeliveredLeaves,
+    IndexChunk,
+    LeafGroup,
+    OutputLineage,
+    SampleChunk,
+    UnorderedLineage,
+    attach_root,
+    detach_root,
+    extract_root,
+    pack_lineage,
+    raise_inexact_cursor,
+    unpack_lineage,
+    unpack_source_items,
+    unpack_unordered_lineage,
+)
 from stagepipe.runtime.protocol.messages import (
     ArenaFullEvent,
+    Cardinality,
+    ControlSocket,
     DeadLetterEvent,
     FailureEvent,
     ForcedSkip,
@@ -48,27 +57,19 @@ from stagepipe.runtime.protocol.messages import (
     StreamStateEvent,
     UnbatchedRange,
     WorkerEvent,
+    count_outputs,
     decode_command,
     decode_event,
     encode_message,
+    get_control_address,
+    infer_cardinality,
 )
-from stagepipe.runtime.protocol.unordered_lineage import (
-    DeliveredLeaves,
-    LeafGroup,
-    UnorderedLineage,
-    attach_root,
-    detach_root,
-    extract_root,
-    raise_inexact_cursor,
-    unpack_source_items,
-    unpack_unordered_lineage,
-)
-from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
 from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
     SentPlan,
     WorkerSpec,
+    find_unpicklable_stage,
     load_worker_spec,
     read_worker_spec,
     send_plan,

@@ -1,4 +1,4 @@
-"""The text of a failure: its message with a hint, and the user's part of its traceback. In every process."""
+"""The text of a failure: its message with a hint, its item, and the user's part of its traceback. In every process."""
 
 from __future__ import annotations
 
@@ -14,18 +14,40 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError, format_setting, with_error_type
+from stagepipe.core import PACKAGE_DIR, Key, RunError, StagepipeError, TransportError, format_setting, with_error_type
+from stagepipe.plan import Shard
 from stagepipe.runtime.protocol.messages import FailureEvent
+
+
+def format_key(key: Key) -> str:
+    """Return `17` for item 17 and `17.3` for its part 3.
+
+    >>> format_key((17, 3))
+    '17.3'
+    """
+    return ".".join(map(str, key))
+
+
+def format_item(shard: Shard, key: Key) -> str:
+    """Return a key of this rank under its number in the source's order; empty for the empty key."""
+    return format_key((shard.to_item_number(key[0]), *key[1:])) if key else ""
+
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
 _STANDARD_LIBRARY_DIR: Final = sysconfig.get_path("stdlib")
-_USER_CALL_SITES: Final = (
-    "runtime/execution/stage.py",
-    "core/targets.py",
-    "runtime/execution/fields/adapter.py",
-    "api/run_to_end.py",
-)
-"""Files that call the user's code: an error raised in one of them is a call with the wrong arguments."""
+_USER_CALL_SITES: Final[Mapping[str, tuple[str, ...]]] = {
+    "runtime/execution/stage.py": (
+        "build_target", "decide", "invoke", "_fetch_together", "_invoke_batch", "_to_list", "iter_parts", "matches",
+        "run_timed",
+    ),
+    "runtime/execution/fields.py": ("__call__", "_put", "_put_each", "_call_batched", "_split_results"),
+    "core/targets.py": (),
+    "api/run_to_end.py": (),
+}  # fmt: skip
+"""Files that call the user's code, and their functions that do so; none: all of them.
+
+An error that is raised in one of them is a call with the wrong arguments.
+"""
 
 _READ_ONLY_MESSAGES: Final = ("assignment destination is read-only", "output array is read-only")
 """How NumPy's ValueError ends for a write into a read-only array."""
@@ -136,7 +158,12 @@ def _is_ours_or_standard(frame: traceback.FrameSummary) -> bool:
 def _is_deliberate_raise(stack: traceback.StackSummary) -> bool:
     """Whether the last frame is a `raise` of ours, or a call of the user's code that failed at the call itself."""
     last = stack[-1] if stack else None
-    return last is None or (last.line or "").startswith("raise ") or last.filename.endswith(_USER_CALL_SITES)
+    if last is None or (last.line or "").startswith("raise "):
+        return True
+    return any(
+        last.filename.endswith(file) and (not functions or last.name in functions)
+        for file, functions in _USER_CALL_SITES.items()
+    )
 
 
 def read_only_hint(error: BaseException, input_stage: str) -> str:

@@ -1,14 +1,30 @@
-"""The lineage of an order point's output: what it was made of. It travels with the item as `meta`. Pure functions."""
+"""What travels with items: the lineage of an order point's output, and several items in one packet.
+
+A lineage says what the output was made of. It is the item's `meta`: in order with `order: source`, leaf by leaf with
+`order: any`. Pure functions.
+
+With `order: any`, the first order point takes leaves in the order of arrival, so an output's number does not say which
+leaves it holds. Each of its outputs therefore names the leaves that it was made of, and the lowest source item that was
+still open. Everything after the first order point is in order again: a reader adds up the leaves, and so knows all that
+was delivered. A group that was delivered in part is rebuilt from the same leaves.
+
+The key of a packet with several items is the first item's, and its samples are the number of items.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from stagepipe.core import Cursor, ImposedSkip
+from stagepipe.core import Cursor, ImposedSkip, Key, UsageError
+from stagepipe.stages import Rows
 
 _MAX_LINEAGE_BYTES: Final = 3000
 """What a packet has room for beside the item itself: see `transport/packet.py`."""
@@ -80,3 +96,172 @@ def unpack_lineage(data: bytes) -> OutputLineage:
     3
     """
     return _decode_output_lineage(decompress_lineage(data)) if data else OutputLineage()
+
+
+LeafGroup = tuple[Key, ...]
+"""The leaves of the first segment that one output of its order point was made of, in order."""
+
+_PackedGroups = tuple[bytes | LeafGroup, ...]
+_WireLineage = tuple[Cursor | None, int, _PackedGroups, _PackedGroups | None, bool, frozenset[ImposedSkip]]
+"""The fields of an UnorderedLineage as they are written."""
+
+
+class UnorderedLineage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an output of an order point was made of, and where to resume after it.
+
+    `resume_cursor` is the cursor after the output, without its root; None where it is nothing but the root.
+    `low_watermark` is the lowest source item that was open then. `consumed_groups` are the groups that the output used
+    up. `open_groups` are those that the output, or the shuffled block around it, has started and not used up; None
+    means: unchanged since the output before. Where `has_exact_order` is False, the leaves of a group are known, but not
+    their order. `skips` are those after the first order point that shaped the output.
+    """
+
+    resume_cursor: Cursor | None = None
+    low_watermark: int
+    consumed_groups: tuple[LeafGroup, ...] = ()
+    open_groups: tuple[LeafGroup, ...] | None = ()
+    has_exact_order: bool = True
+    skips: frozenset[ImposedSkip] = frozenset()
+
+    def to_wire(self) -> _WireLineage:
+        """Return the fields with the groups packed."""
+        opened = None if self.open_groups is None else self._pack_groups(self.open_groups)
+        consumed = self._pack_groups(self.consumed_groups)
+        return self.resume_cursor, self.low_watermark, consumed, opened, self.has_exact_order, self.skips
+
+    def _pack_groups(self, groups: tuple[LeafGroup, ...]) -> _PackedGroups:
+        return tuple(_pack_keys(group, self.low_watermark) for group in groups)
+
+    def shrink(self) -> Self | None:
+        """Drop the order of the leaves, which compress better when sorted, and then the skips."""
+        if self.has_exact_order:
+            groups = tuple(tuple(sorted(group)) for group in self.consumed_groups)
+            return replace(self, consumed_groups=groups, has_exact_order=False)
+        return replace(self, skips=frozenset()) if self.skips else None
+
+
+_decode = msgspec.msgpack.Decoder(_WireLineage).decode
+
+
+def unpack_unordered_lineage(data: bytes) -> UnorderedLineage:
+    """Deserialize a lineage; `pack_lineage` is the inverse."""
+    resume_cursor, low_watermark, consumed, opened, has_exact_order, skips = _decode(decompress_lineage(data))
+    return UnorderedLineage(
+        resume_cursor=resume_cursor,
+        low_watermark=low_watermark,
+        consumed_groups=_unpack_groups(consumed, low_watermark),
+        open_groups=None if opened is None else _unpack_groups(opened, low_watermark),
+        has_exact_order=has_exact_order,
+        skips=skips,
+    )
+
+
+def unpack_source_items(data: bytes) -> list[int]:
+    """Return the source items that an output was made of, sorted, as far as its lineage names them itself."""
+    lineage = unpack_unordered_lineage(data)
+    return sorted({key[0] for group in (*lineage.consumed_groups, *(lineage.open_groups or ())) for key in group})
+
+
+def _unpack_groups(groups: _PackedGroups, base_item: int) -> tuple[LeafGroup, ...]:
+    return tuple(_unpack_keys(group, base_item) for group in groups)
+
+
+def _pack_keys(group: LeafGroup, base_item: int) -> bytes | LeafGroup:
+    """Pack whole items as steps from one to the next: in a sorted group nearly all steps are 1."""
+    if any(len(key) > 1 for key in group):
+        return group
+    items = np.array([base_item, *(key[0] for key in group)], np.int64)
+    steps = np.diff(items)
+    fits_int16 = not len(steps) or int(np.abs(steps).max()) < 1 << 15
+    return (b"h" + steps.astype(np.int16).tobytes()) if fits_int16 else (b"q" + steps.tobytes())
+
+
+def _unpack_keys(packed: bytes | LeafGroup, base_item: int) -> LeafGroup:
+    if not isinstance(packed, bytes):
+        return packed
+    steps = np.frombuffer(packed, packed[:1].decode(), offset=1).astype(np.int64)
+    return tuple((item,) for item in (base_item + np.cumsum(steps)).tolist())
+
+
+class DeliveredLeaves:
+    """The leaves of the first segment that were delivered, from the lowest open item on.
+
+    >>> leaves = DeliveredLeaves(Cursor())
+    >>> leaves.add([(2,), (1, 0)])
+    >>> leaves.advance_watermark(1)
+    >>> leaves.to_cursor().item, sorted(leaves.to_cursor().emitted_keys)
+    (1, [(1, 0), (2,)])
+    """
+
+    def __init__(self, root: Cursor) -> None:
+        """Start from `root`, the source's part of a cursor."""
+        self._low_watermark = root.item
+        self._keys_by_item: dict[int, list[Key]] = {}
+        self.add(root.emitted_keys)
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Record leaves as delivered."""
+        for key in keys:
+            self._keys_by_item.setdefault(key[0], []).append(key)
+
+    def advance_watermark(self, low_watermark: int) -> None:
+        """Forget the leaves of items below `low_watermark`, which are all closed."""
+        if low_watermark - self._low_watermark > len(self._keys_by_item):
+            self._keys_by_item = {item: keys for item, keys in self._keys_by_item.items() if item >= low_watermark}
+        else:
+            for item in range(self._low_watermark, low_watermark):
+                self._keys_by_item.pop(item, None)
+        self._low_watermark = max(low_watermark, self._low_watermark)
+
+    def to_cursor(self, open_groups: tuple[LeafGroup, ...] = ()) -> Cursor:
+        """Return the root of a cursor that resumes here. `open_groups` must be rebuilt from the same leaves."""
+        emitted_keys = frozenset(key for keys in self._keys_by_item.values() for key in keys)
+        return Cursor(None, self._low_watermark, emitted_keys=emitted_keys, replay_groups=open_groups)
+
+
+def attach_root(cursor: Cursor | None, root: Cursor) -> Cursor:
+    """Return `cursor` with `root` as its source's part."""
+    return root if cursor is None else replace(cursor, upstream=attach_root(cursor.upstream, root))
+
+
+def detach_root(cursor: Cursor | None, segment: int) -> Cursor | None:
+    """Return a cursor of that segment without its root; `attach_root` is the inverse."""
+    if not segment:
+        return None
+    cursor = cursor or Cursor()
+    return replace(cursor, upstream=detach_root(cursor.upstream, segment - 1))
+
+
+def extract_root(cursor: Cursor | None, segment: int) -> Cursor:
+    """Return the source's part of a cursor of that segment."""
+    cursor = cursor or Cursor()
+    return extract_root(cursor.upstream, segment - 1) if segment else cursor
+
+
+def raise_inexact_cursor() -> None:
+    """Raise UsageError for a position inside a group whose order of leaves is not known."""
+    message = (
+        "with `order` set to `any`, no state can be taken inside the rows of so large a batch; take it after the "
+        "batch's last row, make the batch smaller, or set `order` to `source`"
+    )
+    raise UsageError(message)
+
+
+@dataclass(slots=True)
+class IndexChunk:
+    """The indices of consecutive items of a map-style dataset: all `int`."""
+
+    indices: range | NDArray[np.int64]
+
+    def to_list(self) -> list[int]:
+        """Return the indices as they are in the dataset's order."""
+        return list(self.indices) if isinstance(self.indices, range) else self.indices.tolist()
+
+
+@dataclass(slots=True)
+class SampleChunk:
+    """Consecutive samples: rows `start` to `stop`."""
+
+    rows: Rows
+    start: int
+    stop: int

@@ -1,16 +1,69 @@
-"""The messages of the control channel: commands to the workers, events to the supervisor. Typed and small, never items.
+"""The control channel: its socket, and its messages. Typed and small, never items.
+
+Commands go to the workers, events to the supervisor. The socket has no path: the supervisor binds it, and each worker
+connects to it.
 
 Both sides run the same version of the package, so tags and fields may change between versions.
 """
 
 from __future__ import annotations
 
-import msgspec
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
-from stagepipe.core import Cursor, Key, SourceIdentity, StreamState, split_by_segment
+import msgspec
+import zmq
+
+from stagepipe.core import Cursor, Key, SourceIdentity, StreamState, UsageError, is_generator, split_by_segment
 from stagepipe.plan import ItemSample
-from stagepipe.runtime.protocol.cardinality import Cardinality
+from stagepipe.stages import Filter, OrderPointStage, count_items_per_output
 from stagepipe.transport import LeaseExtent
+
+
+class Cardinality(msgspec.Struct, frozen=True):
+    """How many inputs a stage takes for one output.
+
+    A stage yields one output for every `items_per_output` inputs. A shorter last group yields one more, unless
+    `drop_last`. Where `is_known` is False, the stage yields any number of outputs. A function that sometimes returns
+    SKIP cannot be recognized, so it counts as one output for one input.
+    """
+
+    is_known: bool = True
+    items_per_output: int = 1
+    drop_last: bool = False
+
+
+def infer_cardinality(target: Any) -> Cardinality:
+    """Return the cardinality of a built stage.
+
+    >>> from stagepipe.stages import Batch
+    >>> infer_cardinality(Batch(4, drop_last=True))
+    Cardinality(is_known=True, items_per_output=4, drop_last=True)
+    """
+    if isinstance(target, OrderPointStage):
+        count = count_items_per_output(target)
+        return Cardinality(is_known=count is not None, items_per_output=count or 1, drop_last=target.drop_last)
+    return Cardinality(is_known=not (isinstance(target, Filter) or is_generator(target)))
+
+
+def count_outputs(source_items: int | None, cardinalities: Iterable[Cardinality]) -> int | None:
+    """Return how many items leave the last stage for `source_items` source items; None where that is unknown.
+
+    >>> count_outputs(10, [Cardinality(), Cardinality(items_per_output=4)])
+    3
+    """
+    for stage in cardinalities:
+        if source_items is None or not stage.is_known:
+            return None
+        source_items = (
+            source_items // stage.items_per_output if stage.drop_last else -(-source_items // stage.items_per_output)
+        )
+    return source_items
 
 
 class ForcedSkip(msgspec.Struct, frozen=True, array_like=True):
@@ -176,3 +229,60 @@ WorkerEvent = (
 encode_message = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(SupervisorCommand).decode
 decode_event = msgspec.msgpack.Decoder(WorkerEvent).decode
+
+
+_RESOURCE_LIMIT_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class ControlSocket:
+    """A ROUTER socket. A process that inherits `fd` can connect to `get_control_address(fd)` at any time.
+
+    zmq needs a path to bind and to connect. This path is removed before any worker starts, so that a run leaves no file
+    behind, however it ends. A descriptor of the socket's inode (O_PATH, open(2)) still leads to it, through
+    /proc/self/fd.
+    """
+
+    def __init__(self, exit_stack: contextlib.ExitStack) -> None:
+        """Bind the socket; `exit_stack` closes it. Raises UsageError where no folder is writable."""
+        context = zmq.Context()
+        exit_stack.callback(context.destroy, 0)  # closes the socket too; `term` would wait for one that is still open
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a successor connects under the identity of the dead worker
+        self.fd = self._bind()
+        exit_stack.callback(os.close, self.fd)
+
+    def _bind(self) -> int:
+        failures = []
+        for folder in _iter_candidate_folders():
+            try:
+                return self._bind_in(folder)
+            except (OSError, zmq.ZMQError) as error:
+                if error.errno in _RESOURCE_LIMIT_ERRNOS:
+                    raise
+                failures.append(f"{folder}: {os.strerror(error.errno or 0)}")
+        raise UsageError(
+            "the control channel's socket cannot be bound: no temporary folder is writable "
+            f"({'; '.join(failures)}); set TMPDIR to a writable folder"
+        )
+
+    def _bind_in(self, parent: str) -> int:
+        with tempfile.TemporaryDirectory(prefix="stagepipe-", dir=parent) as folder:
+            folder_fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:  # by its descriptor, as unix(7) allows a path of 107 bytes and TMPDIR may be longer
+                self.socket.bind(f"ipc:///proc/self/fd/{folder_fd}/control")
+            finally:
+                os.close(folder_fd)
+            return os.open(Path(folder) / "control", os.O_PATH | os.O_CLOEXEC)
+
+
+def _iter_candidate_folders() -> Iterator[str]:
+    """Yield the folders to try: the temporary folder first, then folders in memory."""
+    with contextlib.suppress(FileNotFoundError):  # TMPDIR, /tmp, /var/tmp and the current folder are all read-only
+        yield tempfile.gettempdir()
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    yield from (runtime, "/dev/shm")  # noqa: S108 - the folder made in it is 0700
+
+
+def get_control_address(fd: int) -> str:
+    """Return the zmq address of the control socket that this process inherited as `fd`."""
+    return f"ipc:///proc/self/fd/{fd}"

@@ -1,41 +1,356 @@
 """The recovery coordinator: death -> decision -> seek -> all processes have entered. In the caller's process.
 
-It alone decides how a run continues, and one lock guards what it knows. The supervisor's thread reports what happened:
-a death, a stall, an error, an item that does not fit into shared memory. That becomes the pending interrupt, which ends
-the consumer's wait. A seek can be named only once the consumer has stopped and knows the cursor of its last item, so
-the rest happens on the consumer's thread: it notices (`is_interrupted`), asks what to do (`resolve_interrupt`), answers
-with its cursor and enters the new generation (`begin_generation`). Last, every process reports that it has entered the
-era (`record_era_entry`), and the memory that a dead worker held is given back.
+It alone decides how a run continues, and one lock guards what it knows: the classes above it are called with this lock
+held. The supervisor's thread reports what happened: a death, a stall, an error, an item that does not fit into shared
+memory. That becomes the pending interrupt, which ends the consumer's wait. A seek can be named only once the consumer
+has stopped and knows the cursor of its last item, so the rest happens on the consumer's thread: it notices
+(`is_interrupted`), asks what to do (`resolve_interrupt`), answers with its cursor and enters the new generation
+(`begin_generation`). Last, every process reports that it has entered the era (`record_era_entry`), and the memory that
+a dead worker held is given back.
+
+No process knows which blocks a dead worker held, so each death begins a new era: from the next seek on, blocks come
+from a fresh range of every arena. A process that enters the era reports its leases on older blocks. When all processes
+have entered, the older ranges are punched out except for the reported leases. Those are punched out when a later report
+no longer has them. Until then the older ranges count as memory in flight.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns, sleep
+from typing import Final
 
 from msgspec.structs import replace as replace_fields
 
-from stagepipe.core import Cursor, RunError, split_by_segment
-from stagepipe.plan import Plan
+from stagepipe.core import Cursor, Key, RunError, StreamState, split_by_segment
+from stagepipe.machine import oom_kill_count
+from stagepipe.plan import Plan, ProcessRole
 from stagepipe.runtime.dead_letters import DeadLetterStore
 from stagepipe.runtime.flow import SegmentWindows
-from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, StreamStateEvent, make_run_error
-from stagepipe.runtime.supervisor.arena_eras import ArenaEras
-from stagepipe.runtime.supervisor.arena_full_policy import ArenaFullDecision, ArenaFullPolicy
-from stagepipe.runtime.supervisor.memory_pressure import make_arena_full_error
-from stagepipe.runtime.supervisor.restart_policy import FailDecision
-from stagepipe.runtime.supervisor.restarts import Restarts, WorkerRestart
-from stagepipe.runtime.supervisor.run_resources import RunResources
-from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
-from stagepipe.runtime.supervisor.stalls import Stall
-from stagepipe.runtime.supervisor.stream_states import StreamStates
-from stagepipe.runtime.supervisor.worker_deaths import WorkerDeaths
-from stagepipe.runtime.supervisor.worker_process import WorkerProcess
-from stagepipe.timing import ProcessCounter, ProcessState
-from stagepipe.transport import LeaseExtent
+from stagepipe.runtime.protocol import (
+    ArenaFullEvent,
+    FailureEvent,
+    ForcedSkip,
+    Seek,
+    StreamStateEvent,
+    UnbatchedRange,
+    encode_message,
+    format_item,
+    make_run_error,
+)
+from stagepipe.runtime.supervisor.restart_policy import (
+    ArenaFullDecision,
+    ArenaFullPolicy,
+    FailDecision,
+    RestartDecision,
+    RestartPolicy,
+    WorkerDeath,
+)
+from stagepipe.runtime.supervisor.watchdog import Stall, make_arena_full_error
+from stagepipe.runtime.supervisor.workers import RunResources, WorkerProcess, WorkerSlot
+from stagepipe.timing import Board, ProcessCounter, ProcessState
+from stagepipe.transport import LeaseExtent, WakeEvent, era_span_bytes, extend_arena_fd, punch_hole
+
+_MAX_STATES: Final = 128
+"""At 20 states per second, the last 6 s of reading are kept whole, and what is older more and more sparsely."""
+
+
+class StreamStates:
+    """Finds the newest state of a stream at or before an item.
+
+    >>> states = StreamStates()
+    >>> states.add(0, 4, (4, "a")), states.add(0, 9, (9, "b"))
+    (None, None)
+    >>> states.find(0, 8), states.find(0, 3), states.find(1, 8)
+    ((4, 'a'), None, None)
+    """
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._items: list[int] = []
+        self._states: list[StreamState] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no state was reported in the newest epoch that reported any."""
+        return not self._items
+
+    def add(self, epoch: int, item: int, state: StreamState) -> None:
+        """Add the state before item `item` of this rank. States of an earlier epoch are dropped.
+
+        In an epoch a stream yields the same items each time, so a state stays valid after a seek.
+        """
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._items.clear()
+            self._states.clear()
+        index = bisect_right(self._items, item)
+        if index and self._items[index - 1] == item:
+            return
+        self._items.insert(index, item)
+        self._states.insert(index, state)
+        if len(self._items) > _MAX_STATES:
+            del self._items[1:-1:2]
+            del self._states[1:-1:2]
+
+    def find(self, epoch: int, item: int) -> StreamState | None:
+        """Return the state that is nearest before item `item`; None if there is none."""
+        index = bisect_right(self._items, item) if epoch == self._epoch else 0
+        return self._states[index - 1] if index else None
+
+
+class WorkerDeaths:
+    """Decides on each death. Knows the items that later seeks skip, and the lists that they take apart."""
+
+    def __init__(self, plan: Plan, board: Board) -> None:
+        """`board`: it shows which item a worker was processing."""
+        stateful_stage = next(
+            (stage.name for process in plan.processes for stage in process.stages if stage.stateful), ""
+        )
+        self._shard = plan.shard
+        self._board = board
+        self._restart_policy = RestartPolicy(max_restarts=plan.max_restarts, stateful_stage=stateful_stage)
+        self._oom_kill_count = oom_kill_count() or 0
+        self._poison_items: dict[tuple[int, str, Key], tuple[str, int]] = {}
+        self._unbatched_ranges: set[tuple[int, str, int, int]] = set()
+
+    def decide(self, worker: WorkerProcess, epoch: int) -> tuple[WorkerDeath, RestartDecision | FailDecision]:
+        """Decide on the death of `worker`, which has exited."""
+        death = self._make_worker_death(worker, epoch)
+        decision = self._restart_policy.decide(death)
+        if isinstance(decision, RestartDecision):
+            self._record_decision(death, decision)
+        return death, decision
+
+    def _make_worker_death(self, worker: WorkerProcess, epoch: int) -> WorkerDeath:
+        slot = worker.slot
+        died_at_ns = perf_counter_ns()
+        region = self._board.region(slot.process_index)
+        stages = slot.process_plan.stages
+        # A worker may still be at an item of an epoch that was left: the item of that number in this one is another.
+        key = region.current_key if region[ProcessCounter.CURRENT_EPOCH] == epoch else ()
+        stage_index = min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0
+        last_item_plus_one = region[ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE]
+        # Its ready event may not have arrived, so the board counts too.
+        was_ready = worker.is_ready or region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING
+        return WorkerDeath(
+            stage=stages[stage_index],
+            is_order_point=slot.process_plan.role is ProcessRole.ORDER_POINT and not stage_index,
+            worker=slot.worker,
+            process_index=slot.process_index,
+            pid=worker.pid,
+            cause=worker.describe_exit(has_oom_kill=self._has_new_oom_kill()),
+            died_at_ns=died_at_ns,
+            epoch=epoch,
+            key=key,
+            item=format_item(self._shard, key),
+            item_count=max(last_item_plus_one - key[0], 2) if key and last_item_plus_one else 1,
+            uptime_ns=died_at_ns - (worker.ready_at_ns or died_at_ns) if was_ready else None,
+            is_memory_fault=worker.has_memory_fault,
+            was_killed_externally=worker.was_killed_externally,
+            trace=worker.read_crash_log(),
+        )
+
+    def _has_new_oom_kill(self) -> bool:
+        """Whether the kernel's out-of-memory killer has killed a process since the last call."""
+        previous_count = self._oom_kill_count
+        self._oom_kill_count = oom_kill_count() or 0
+        return self._oom_kill_count > previous_count
+
+    def _record_decision(self, death: WorkerDeath, decision: RestartDecision) -> None:
+        if decision.poison_kill_count:
+            kill_count = decision.poison_kill_count
+            subject = "its worker" if kill_count == 1 else f"it killed {kill_count} workers; the last one"
+            reason = f"{subject} {death.cause}"
+            self._poison_items[death.epoch, death.stage.name, death.key] = reason, kill_count
+        if decision.is_unbatching_needed:
+            first_item = death.key[0]
+            self._unbatched_ranges.add((death.epoch, death.stage.name, first_item, first_item + death.item_count - 1))
+
+    # ------------------------------------------------------------------ what the next seek forces
+
+    def collect_forced_skips(self, epoch: int, cursors: Iterable[Cursor]) -> list[ForcedSkip]:
+        """The items that stages skip in this epoch without trying them.
+
+        They are the skips of the cursors, and the items that have killed too many workers.
+        """
+        cursor_skips = {(stage, key) for cursor in cursors for stage, key in cursor.skips}
+        forced_skips = [ForcedSkip(stage, key) for stage, key in sorted(cursor_skips)]
+        for (poison_epoch, stage, key), (error, kill_count) in sorted(self._poison_items.items()):
+            if poison_epoch == epoch:
+                forced_skips.append(ForcedSkip(stage, key, error, kill_count))
+        return forced_skips
+
+    def collect_unbatched_ranges(self, epoch: int) -> list[UnbatchedRange]:
+        """The items that are processed one by one instead of in batches."""
+        return [
+            UnbatchedRange(stage, first, last)
+            for range_epoch, stage, first, last in sorted(self._unbatched_ranges)
+            if range_epoch == epoch
+        ]
+
+
+@dataclass
+class WorkerRestart:
+    """A death that leads to a restart. `lost_ns`: from the death to the next delivered item; 0 until there is one."""
+
+    death: WorkerDeath
+    slot: WorkerSlot
+    due_ns: int
+    lost_ns: int = 0
+
+
+@dataclass
+class StallRestart:
+    """A stall that was ended by a seek; no worker died. `lost_ns`: from its first moment to the next delivered item."""
+
+    stall: Stall
+    began_at_ns: int
+    lost_ns: int = 0
+
+
+class Restarts:
+    """The restarts of a run, oldest first, and those among them that are not due yet."""
+
+    def __init__(self) -> None:
+        self.history: list[WorkerRestart] = []
+        self.stalls: list[StallRestart] = []
+        self._pending: list[WorkerRestart] = []
+
+    def schedule(self, death: WorkerDeath, slot: WorkerSlot, delay_s: float) -> None:
+        """Restart the worker of `slot`, `delay_s` after its death."""
+        restart = WorkerRestart(death, slot, death.died_at_ns + int(delay_s * 1e9))
+        self.history.append(restart)
+        self._pending.append(restart)
+
+    def record_stall(self, stall: Stall) -> None:
+        """All processes go on from the last delivered item, to end a stall."""
+        self.stalls.append(StallRestart(stall, perf_counter_ns() - stall.stalled_ns))
+
+    def take_due(self) -> list[WorkerRestart]:
+        """Remove the restarts that are due from the pending ones, and return them."""
+        now_ns = perf_counter_ns()
+        due = [restart for restart in self._pending if restart.due_ns <= now_ns]
+        self._pending = [restart for restart in self._pending if restart.due_ns > now_ns]
+        return due
+
+    def limit_wait_s(self, max_wait_s: float) -> float:
+        """`max_wait_s`, or less if a restart is due before."""
+        now_ns = perf_counter_ns()
+        return max(min([max_wait_s, *((restart.due_ns - now_ns) / 1e9 for restart in self._pending)]), 0.0)
+
+    @property
+    def awaits_delivery(self) -> bool:
+        """Whether no item has been delivered since the last death."""
+        return bool(self.history) and not self.history[-1].lost_ns
+
+    def record_delivery(self) -> None:
+        """An item was delivered: the run has recovered from all deaths so far."""
+        now_ns = perf_counter_ns()
+        for restart in self.history:
+            restart.lost_ns = restart.lost_ns or now_ns - restart.death.died_at_ns
+        for stall in self.stalls:
+            stall.lost_ns = stall.lost_ns or now_ns - stall.began_at_ns
+
+
+class ArenaEras:
+    """The current era, which processes have entered it, and their leases on blocks of older eras."""
+
+    def __init__(
+        self, memory_bytes: int, arena_fds: Mapping[int, int], board: Board, process_indices: Iterable[int]
+    ) -> None:
+        """`arena_fds`: by process index, the memfds that `make_arena_fd` made for `memory_bytes`.
+
+        `process_indices`: the processes that enter eras.
+        """
+        self.current_era = 0
+        self._memory_bytes = memory_bytes
+        self._arena_fds = arena_fds
+        self._board = board
+        self._process_indices = tuple(process_indices)
+        self._leases_by_process: dict[int, tuple[int, list[LeaseExtent]]] = {}
+        self.has_unreported_leases = False
+        """Whether processes outside the run hold blocks without reporting them: then older eras are not punched out."""
+
+    def begin_era(self, live_bytes: int) -> None:
+        """Begin an era after a death. `live_bytes`: shared memory in use in the era that ends."""
+        self.current_era += 1
+        for fd in self._arena_fds.values():
+            extend_arena_fd(fd, self._memory_bytes, self.current_era)
+        self._board.stale_bytes += live_bytes
+
+    def record_era_entry(self, process_index: int, era: int, leases: list[LeaseExtent]) -> bool:
+        """A process has entered `era` with these leases on older blocks.
+
+        Returns whether all processes have entered the current era, so that the unleased rest is punched out.
+        """
+        self._leases_by_process[process_index] = era, leases
+        if any(self._leases_by_process.get(index, (0,))[0] < self.current_era for index in self._process_indices):
+            return False
+        if self.has_unreported_leases:
+            self._board.stale_bytes = 0  # the memory stays in use, but no report will ever release it
+            return True
+        live_leases = [lease for index in self._process_indices for lease in self._leases_by_process[index][1]]
+        self._punch_unleased(live_leases)
+        self._board.stale_bytes = sum(nbytes for _, _, nbytes in set(live_leases))
+        return True
+
+    def forget_process(self, process_index: int) -> None:
+        """Drop the reports of a process that has died."""
+        self._leases_by_process.pop(process_index, None)
+
+    def _punch_unleased(self, live_leases: list[LeaseExtent]) -> None:
+        end_offset = self.current_era * era_span_bytes(self._memory_bytes)
+        for arena, fd in self._arena_fds.items():
+            offset = 0
+            for _, block, nbytes in sorted(lease for lease in live_leases if lease[0] == arena):
+                # Only whole pages are given back: the first and the last page of a lease stay.
+                if block > offset:
+                    punch_hole(fd, offset, block - offset)
+                offset = max(offset, block + nbytes)
+            punch_hole(fd, offset, end_offset - offset)
+
+
+SendCommand = Callable[[int, bytes], None]
+"""Sends an encoded command to the worker with this process index."""
+
+
+class SeekPublisher:
+    """Makes a seek known to all ready workers. One that becomes ready later gets it by `send`."""
+
+    def __init__(
+        self,
+        board: Board,
+        wake_events: Mapping[int, WakeEvent],
+        workers: Mapping[int, WorkerProcess],
+        send_command: SendCommand,
+    ) -> None:
+        """`wake_events` and `workers` are live mappings, by process index."""
+        self._board = board
+        self._wake_events = wake_events
+        self._workers = workers
+        self._send_command = send_command
+
+    def publish(self, seek: Seek) -> None:
+        """Begin the seek's generation on the board, and wake all ready workers."""
+        encoded_seek = encode_message(seek)
+        is_on_board = self._board.publish_seek(seek.generation, encoded_seek)
+        self._board.generation = seek.generation
+        for process_index, worker in self._workers.items():
+            if worker.is_ready and is_on_board:
+                # A wake event involves two threads fewer than the control channel.
+                self._wake_events[process_index].set()
+            elif worker.is_ready:
+                self._send_command(process_index, encoded_seek)
+
+    def send(self, seek: Seek, process_index: int) -> None:
+        """Send the seek to one worker, which has just become ready."""
+        self._send_command(process_index, encode_message(seek))
+
 
 _MAX_STALL_RECOVERIES = 2
 """How many times in a row a stalled run is restarted from the last delivered item before it fails."""

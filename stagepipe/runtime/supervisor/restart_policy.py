@@ -1,16 +1,19 @@
-"""Decides on a worker's death: restart the worker, also skip the item, or fail the run. Pure; starts nothing.
+"""Decides how a run goes on after a death, and after an item that does not fit into shared memory. Pure.
 
 An item that kills one worker after another is poison: `on_error` decides whether the run skips it or fails. After any
 other death the worker is restarted, up to `max_restarts` times a run: at once the first time, then with growing delays.
+Where an item does not fit, the windows shrink, or the run fails.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from stagepipe.core import Key, format_ns
 from stagepipe.plan import StagePlan
+from stagepipe.runtime.flow import SegmentWindows
 
 DEFAULT_MAX_KILLS_PER_ITEM = 3
 """How many workers an item may kill before it is poison, unless `retries` is set. One kill may have another cause."""
@@ -146,3 +149,36 @@ class RestartPolicy:
                 *lines,
             )
         )
+
+
+class ArenaFullDecision(Enum):
+    """What follows when an item does not fit into shared memory."""
+
+    SEEK = auto()
+    """Process the items in flight again, with smaller windows or with more free memory."""
+    SETTLE = auto()
+    """Ask again a moment later: items may still be on their way, and the held bytes on the board may be old."""
+    FAIL = auto()
+    """The item does not fit even alone."""
+
+
+class ArenaFullPolicy:
+    """Halves the windows each time, and fails once they are 1 and nothing has been delivered in between."""
+
+    def __init__(self, windows: SegmentWindows) -> None:
+        """`windows` are changed in place."""
+        self.windows = windows
+        self._items_delivered_before = 0
+        self._has_settled = False
+
+    def decide(self, items_delivered: int) -> ArenaFullDecision:
+        """Decide. `items_delivered`: the items of the whole run so far."""
+        # Smaller windows need less memory, and items delivered since the last time have made room.
+        if self.windows.halve() or items_delivered > self._items_delivered_before:
+            self._items_delivered_before = items_delivered
+            self._has_settled = False
+            return ArenaFullDecision.SEEK
+        if not self._has_settled:
+            self._has_settled = True
+            return ArenaFullDecision.SETTLE
+        return ArenaFullDecision.FAIL

@@ -1,4 +1,4 @@
-"""The watchdog: kills workers that exceed `timeout` or `start_timeout`, and detects a stalled run.
+"""Item timeouts, start timeouts, stalled runs, and warnings of too little shared memory.
 
 Runs on the supervisor's thread, in the caller's process. It only reads the board, so items pay nothing for it.
 
@@ -10,17 +10,142 @@ most two check intervals, however long the previous check is ago.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic_ns, perf_counter_ns
 
-from stagepipe.core import Key, format_ns
+from stagepipe.core import Key, RunError, format_bytes, format_ns, join_names
 from stagepipe.plan import Plan, StagePlan
-from stagepipe.runtime.protocol import format_item
-from stagepipe.runtime.supervisor.memory_pressure import MemoryPressureMonitor
-from stagepipe.runtime.supervisor.stalls import Stall, WorkerStatus, describe_stall, is_deadlocked
-from stagepipe.runtime.supervisor.worker_process import WorkerProcess
+from stagepipe.runtime.flow import IN_FLIGHT_MEMORY_FRACTION
+from stagepipe.runtime.protocol import ArenaFullEvent, format_item
+from stagepipe.runtime.supervisor.workers import WorkerProcess, WorkerSlot
 from stagepipe.timing import Board, ProcessCounter, ProcessRegion, ProcessState, StageCounter
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A run in which nothing has moved for `stalled_ns` and no worker is busy. `description` is for people."""
+
+    description: str
+    stalled_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStatus:
+    """What a worker is doing. With `item` set and `item_age_ns` 0 it waits to send the item."""
+
+    name: str
+    is_stopped: bool = False
+    starting_ns: int = 0
+    item: str = ""
+    item_age_ns: int = 0
+    other_work_ns: int = 0  # busy for so long without a current item: collating a batch, rebuilding a stage
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it can make progress without any other process."""
+        return (
+            self.is_stopped
+            or bool(self.starting_ns)
+            or bool(self.item and self.item_age_ns)
+            or bool(self.other_work_ns)
+        )
+
+
+def is_deadlocked(statuses: Sequence[WorkerStatus]) -> bool:
+    """Whether every worker waits for another one."""
+    return not any(status.is_working for status in statuses)
+
+
+def describe_stall(statuses: Sequence[WorkerStatus], stalled_ns: int) -> str:
+    """The text of the warning: the busy workers first, then those that wait to send an item, then the idle ones.
+
+    >>> decode = WorkerStatus(name="decode/0", item="7", item_age_ns=12 * 10**9)
+    >>> describe_stall([WorkerStatus(name="source/0"), decode, WorkerStatus(name="batch/0")], 10 * 10**9)
+    'no item has moved for 10 s: decode/0 has been processing item 7 for 12 s; source/0 and batch/0 are waiting'
+    """
+    working_texts = [_describe_work(status) for status in statuses if status.is_working]
+    waiting = [status for status in statuses if not status.is_working]
+    blocked_texts = [
+        f"{status.name} is waiting for room downstream to send item {status.item}" for status in waiting if status.item
+    ]
+    idle_names = list(dict.fromkeys(status.name for status in waiting if not status.item))  # a row may have several
+    idle_text = f"{join_names(idle_names)} {'is' if len(idle_names) == 1 else 'are'} waiting" if idle_names else ""
+    texts = [*(working_texts or ["no worker is busy"]), *blocked_texts, idle_text]
+    return f"no item has moved for {format_ns(stalled_ns)}: " + "; ".join(filter(None, texts))
+
+
+def _describe_work(status: WorkerStatus) -> str:
+    if status.is_stopped:
+        return f"{status.name} is stopped (SIGSTOP; `kill -CONT` resumes it)"
+    if status.starting_ns:
+        return f"{status.name} has been starting for {format_ns(status.starting_ns)}"
+    if status.item:
+        return f"{status.name} has been processing item {status.item} for {format_ns(status.item_age_ns)}"
+    return f"{status.name} has been busy for {format_ns(status.other_work_ns)}"
+
+
+_log = logging.getLogger("stagepipe")
+
+
+class MemoryPressureMonitor:
+    """Warns once per run about memory pressure that admission controllers have published on the board."""
+
+    def __init__(self, plan: Plan, board: Board) -> None:
+        self._plan = plan
+        self._board = board
+        self._has_warned = False
+
+    def check(self) -> None:
+        """Warn about the first segment whose window does not fit into `memory`."""
+        for segment_index, segment in enumerate(self._plan.segments):
+            pressure = None if self._has_warned else self._board.read_memory_pressure(segment_index)
+            if pressure is not None:
+                self._has_warned = True
+                _log.warning("%s", describe_memory_pressure(*pressure, segment.window, self._plan))
+
+
+def compute_wanted_bytes(item_bytes: int, window_items: int) -> int:
+    """The `memory` that holds a whole window, in bytes: whole MiB."""
+    return -int(-window_items * item_bytes / IN_FLIGHT_MEMORY_FRACTION // (1 << 20)) << 20
+
+
+def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: int, plan: Plan) -> str:
+    """The text of the warning: how much `memory` the window needs."""
+    wanted_mib = compute_wanted_bytes(item_bytes, window_items) >> 20
+    return (
+        f"each item in flight takes about {format_bytes(item_bytes)} of shared memory, so only {fitting_items} of a "
+        f"window of {window_items} fit in `memory` ({format_bytes(plan.memory_bytes)}) and workers may wait; set "
+        f"`{plan.syntax.format_setting('memory', f'{wanted_mib}MiB')}` or more to fit the window"
+    )
+
+
+def make_arena_full_error(event: ArenaFullEvent, plan: Plan, board: Board, slots: Iterable[WorkerSlot]) -> RunError:
+    """The error that ends the run: an item does not fit into shared memory even as the only one in flight."""
+    holder = _describe_largest_holder(event, plan, board, slots)
+    return RunError(
+        f"stage {event.stage}, worker {event.worker}, item {event.item or '?'}: {event.error}, and only one item is "
+        f"in flight{holder}; raise `memory` (now {format_bytes(plan.memory_bytes)}) or make the stage return less",
+        stage=event.stage,
+        worker=event.worker,
+        item=event.item,
+    )
+
+
+def _describe_largest_holder(event: ArenaFullEvent, plan: Plan, board: Board, slots: Iterable[WorkerSlot]) -> str:
+    """Which process holds most of the shared memory; "" if none holds an eighth of it."""
+    held_bytes = {slot.name: board.region(slot.process_index)[ProcessCounter.HELD_BYTES] for slot in slots}
+    sender_name = next(slot.name for slot in slots if slot.process_index == event.process)
+    held_bytes[sender_name] = max(held_bytes[sender_name], event.held_bytes)
+    held_bytes["the caller"] = board.consumer_held_bytes()
+    name = max(held_bytes, key=held_bytes.__getitem__)
+    if held_bytes[name] >= plan.memory_bytes // 8:
+        return f"; {name} holds {format_bytes(held_bytes[name])} of it"
+    unread_bytes = board.region(event.process)[ProcessCounter.LIVE_BYTES]
+    if unread_bytes >= plan.memory_bytes // 8:
+        return f"; {format_bytes(unread_bytes)} of it is sent but not read yet"
+    return ""
+
 
 _MAX_CHECK_INTERVAL_NS = 500_000_000
 _MIN_CHECK_INTERVAL_NS = 10_000_000
@@ -37,7 +162,6 @@ _START_WARNING_AFTER_NS = 20_000_000_000
 """While a worker starts: imports and models take long on a busy machine."""
 _STALL_RECOVERY_AFTER_NS = 30_000_000_000
 """Seek to the last delivered item when nothing has moved for so long and no worker is busy."""
-_log = logging.getLogger("stagepipe")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,8 +186,9 @@ class ChunkLoop:
         set_current_item = region.set_current_item
         output.begin(first_item + len(indices))
         started_ns = perf_counter_ns()
-        results = self._call_together(first_item, indices) if together else None
-        push = self._choose_push(header) if results is None else self._make_push_of(results, header)
+        results = self._call_together(first_item, indices) if together else []
+        is_together = bool(results)
+        push = self._make_push_of(results, header) if is_together else self._choose_push(header)
         sent_ns = last_ns = perf_counter_ns()
         longest_ns = 0
         key = (first_item,)
@@ -212,15 +213,18 @@ class ChunkLoop:
         region.clear_current_item(key)
         region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
         region[ProcessCounter.CHUNK_ITEM_NS] = _estimate_item_ns(
-            last_ns - started_ns, len(indices), longest_ns if results is None else 0
+            last_ns - started_ns, len(indices), 0 if is_together else longest_ns
         )
 
-    def _call_together(self, first_item: int, indices: list[Any]) -> list[Any] | None:
-        """Return the results of one call for all items; None where each item has its own."""
+    def _call_together(self, first_item: int, indices: list[Any]) -> list[Any]:
+        """Return the results of one call for all items; none where each item has its own."""
+        invoke = self._chain.only_call
+        if invoke is None or len(indices) == 1:
+            return []
         keys: list[Key] = [(item,) for item in range(first_item, first_item + len(indices))]
         region = self._worker_context.region
         region.set_current_keys(keys)
-        results = self._chain.call_together(keys, indices)
+        results = invoke(keys, indices)
         region.set_current_key(())
         return results
 
@@ -239,19 +243,17 @@ class ChunkLoop:
     def _choose_push(self, header: ItemHeader) -> Callable[[Key, Any], None]:
         """Return the function that runs an item: the shortest way where an item is one call."""
         chain, add = self._chain, self._output.add
-        call = chain.make_item_call()
-        if call is None:
+        invoke = chain.only_call
+        if invoke is None:
             return lambda key, index: chain.push(key, [index], *header)
 
         def push(key: Key, index: Any) -> None:
             try:
-                result = call(key, index)
+                box = invoke((key,), [index])
             except StageError as error:
                 chain.skip_failed(key, error, header)
                 return
-            if not add(result):
-                box = [result]
-                del result
+            if not add(box[0]):
                 chain.push_result(key, box, *header)
 
         return push

@@ -1,4 +1,4 @@
-"""Starts a worker process: reads its spec, sets up output, signals and crash log, and runs the Worker."""
+"""Starts a worker process: inherited descriptors, signals, redirected output, classes of the caller's script."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import faulthandler
 import importlib
 import logging
 import os
+import pickle
 import signal
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from stagepipe.core import WorkerIdentity, add_import_path, apply_warning_filters, stage_locals
 from stagepipe.plan import ProcessRole
@@ -26,7 +27,29 @@ from stagepipe.runtime.protocol import (
 )
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.loop import Worker
-from stagepipe.runtime.worker.main_objects import install_main_objects
+
+
+def install_main_objects(main_objects: Mapping[str, Any], pickles: Mapping[str, bytes]) -> None:
+    """Define `main_objects` in `__main__`, and those of `pickles` when their name is looked up for the first time."""
+    main = sys.modules["__main__"]
+
+    def load(name: str) -> Any:
+        if name not in pickles:
+            raise AttributeError(f"module '__main__' has no attribute {name!r}")
+        _define(vars(main), pickle.loads(pickles[name]))
+        return vars(main)[name]
+
+    vars(main)["__getattr__"] = load  # PEP 562
+    _define(vars(main), main_objects)
+
+
+def _define(namespace: dict[str, Any], objects: Mapping[str, Any]) -> None:
+    """Define top-level objects. One inside a class is there already, and gets back its qualified name."""
+    for name, value in objects.items():
+        if "." in name:
+            value.__qualname__ = name
+        else:
+            namespace[name] = value
 
 
 def _reject_breakpoint(*_: object, **__: object) -> NoReturn:

@@ -1,15 +1,33 @@
-"""Sends a role's results to the next hop. In the worker's process."""
+"""Sends a role's results to the next hop, and shows them to an observer in a probe or a check. In the worker's process.
+
+In a probe run, `ItemProbe` measures the first items. In a determinism check, `ItemDigests` reports a digest of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from time import process_time_ns, sleep
+from typing import Any, NamedTuple, Protocol
 
-from stagepipe.core import ArenaFullError, Key, TransportError
+from stagepipe.core import ArenaFullError, Key, TransportError, UsageError
+from stagepipe.machine import cpu_delay_ns
+from stagepipe.plan import ItemSample, PieceSample
 from stagepipe.runtime.execution import Box, ItemHeader, StageError, StageRunner
-from stagepipe.runtime.protocol import Seek, UnpicklableResultError, WorkerEvent
+from stagepipe.runtime.protocol import (
+    ItemDigestEvent,
+    ProbeSample,
+    ReadOnceEvent,
+    Seek,
+    UnpicklableResultError,
+    WorkerEvent,
+    WorkerSpec,
+)
+from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.timing import ProcessRegion
-from stagepipe.transport import PacketKind, ReceivedPacket, Sender
+from stagepipe.transport import Encoder, PacketKind, ReceivedPacket, Sender, SharedMemoryPool
 
 FailedItemCallback = Callable[[StageRunner, Key, StageError, bytes, int], None]
 """Called with an item that failed: the stage, the item's key, the error, the item's meta, the generation."""
@@ -90,6 +108,45 @@ class HopOutput:
             raise SeekInterruptError
 
 
+class OutputObserver(Protocol):
+    """Sees what a worker sends, before it is sent: in a probe and in a determinism check."""
+
+    def see_item(self, key: Key, value: Any) -> None:
+        """See an item. It must not be kept."""
+
+    def see_event(self, key: Key, description: bytes) -> None:
+        """See that an item was dropped, failed, or had so many parts."""
+
+
+class ObservedHopOutput(HopOutput):
+    """The HopOutput of a run with an observer. All other runs use `HopOutput` itself, and pay nothing for this."""
+
+    def __init__(self, sender: Sender, observer: OutputObserver) -> None:
+        """`sender` sends as in any run."""
+        super().__init__(sender, output_segment=0)  # such a run never resumes inside an item, so no segment matters
+        self._observer = observer
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Show the item, and send it."""
+        self._observer.see_item(key, box[0])
+        super().send_item(key, box, samples, meta)
+
+    def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
+        """Show that the item was dropped."""
+        self._observer.see_event(key, b"dropped")
+        super().send_tombstone(key, samples, meta)
+
+    def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
+        """Show that the item failed."""
+        self._observer.see_event(key, f"failed: {error}".encode())
+        super().send_skip(stage, key, error, header)
+
+    def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
+        """Show the number of parts."""
+        self._observer.see_event(key, b"%d parts" % part_count)
+        super().send_close(key, part_count, meta)
+
+
 class WorkerContext(NamedTuple):
     """What the worker gives to its role.
 
@@ -103,3 +160,157 @@ class WorkerContext(NamedTuple):
     wait_for_command: Callable[[], None]
     stage_names: tuple[str, ...] = ()
     send_event: Callable[[WorkerEvent], None] | None = None
+
+
+SAMPLED_ITEMS_PER_HOP = 8
+"""Items measured on each hop: enough to see that sizes vary."""
+
+_PAUSE_S = 0.02
+"""Time of a check at an item in which another worker of the stage takes the next one."""
+
+_MAX_NAMED_PIECES = 64
+"""An item with more pieces is reported by their sizes, without names."""
+
+_SCALAR_TYPES = (type(None), bool, int, float, complex)
+_PICKLED_TYPES = (*_SCALAR_TYPES, str, bytes)
+
+
+class ItemProbe:
+    """Measures items and sends the samples to the supervisor."""
+
+    def __init__(self, process: int, memory: SharedMemoryPool, small_bytes: int, control: ControlClient) -> None:
+        """Arrays of less than `small_bytes` stay in the pickle on this hop."""
+        self._process = process
+        self._control = control
+        self._encoder = Encoder(memory, small_bytes)
+        self._remaining_items = SAMPLED_ITEMS_PER_HOP
+
+    def see_item(self, _: Key, value: Any) -> None:
+        """Measure the item if it is one of the first. Nothing is sent for one that cannot be pickled."""
+        if not self._remaining_items:
+            return
+        self._remaining_items -= 1
+        try:
+            sample = measure_item(value, self._encoder)
+        except Exception:  # noqa: BLE001 - the sender raises the same error, with the item's number
+            return
+        self._control.send(
+            ProbeSample(
+                process=self._process, cpu_ns=process_time_ns(), cpu_delay_ns=cpu_delay_ns(os.getpid()), item=sample
+            )
+        )
+
+    def see_event(self, _: Key, description: bytes) -> None:
+        """Only items are measured."""
+
+
+class ItemDigests:
+    """Sends a digest of each item to the supervisor, and of what becomes of those that go no further."""
+
+    def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
+        """A worker that is not the source's pauses at each item."""
+        self._spec = spec
+        self._control = control
+        self._pause_s = 0.0 if spec.in_fd is None else _PAUSE_S
+
+    def see_item(self, key: Key, value: Any) -> None:
+        """Report the value of an item."""
+        from stagepipe.fingerprint import compute_fingerprint
+
+        self.see_event(key, compute_fingerprint(value).digest)
+        sleep(self._pause_s)
+
+    def see_event(self, key: Key, description: bytes) -> None:
+        """Report what became of an item."""
+        spec = self._spec
+        self._control.send(ItemDigestEvent(process=spec.plan.name, worker=spec.worker, key=key, digest=description))
+
+
+def reject_read_once_source(source: Any, process: int, control: ControlClient) -> None:
+    """Refuse an iterator, because the run would miss the items that the probe reads.
+
+    Notifies the supervisor, then raises UsageError.
+    """
+    if isinstance(source, Iterator):
+        control.send(ReadOnceEvent(process=process))
+        message = "the source can be read only once"
+        raise UsageError(message)
+
+
+def measure_item(item: Any, encoder: Encoder) -> ItemSample:
+    """Return the pieces of an item and the size of its pickle. Raises what its pickling raises; keeps no reference.
+
+    Each piece is encoded by itself to find its buffers, and then the whole item to find the size of the pickle.
+    """
+    values = list(islice(_iter_pieces(item, "", set()), _MAX_NAMED_PIECES + 1))
+    pieces = [piece for name, value in values for piece in _measure_piece(name, value, encoder)]
+    encoder.encode(item)
+    try:
+        pickle_bytes = len(encoder.pickle_data)
+        buffers = [(buffer.nbytes, buffer.lease_index >= 0) for buffer in encoder.buffers]
+    finally:
+        encoder.clear()
+    out_of_band = [piece for piece in pieces if not piece.is_pickled]
+    # The pieces miss buffers that an object hides, or there are too many pieces: then the buffers have no names.
+    if sorted((piece.nbytes, piece.is_in_arena) for piece in out_of_band) != sorted(buffers):
+        in_band = [piece for piece in pieces if piece.is_pickled]
+        pieces = [
+            PieceSample(name="item", nbytes=nbytes, is_in_arena=in_arena) for nbytes, in_arena in buffers
+        ] + in_band
+    return ItemSample(tuple(pieces), pickle_bytes)
+
+
+def _iter_pieces(value: Any, name: str, visited_ids: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield each value in an item once, with its path. Containers are descended into; any other value is a piece."""
+    if isinstance(value, _SCALAR_TYPES) or id(value) in visited_ids:
+        return
+    visited_ids.add(id(value))
+    children = _list_children(value, name)
+    if children is None:
+        yield name or "item", value
+        return
+    for path, child in children:
+        yield from _iter_pieces(child, path, visited_ids)
+
+
+def _list_children(value: Any, name: str) -> list[tuple[str, Any]] | None:
+    """Return a container's children with their paths; None for a value that is no container."""
+    prefix = f"{name}." if name else ""
+    if isinstance(value, Mapping):
+        return [(f"{prefix}{key}", child) for key, child in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f"{prefix}{field}", child) for field, child in zip(value._fields, value, strict=True)]
+    if isinstance(value, list | tuple):
+        if all(isinstance(child, _PICKLED_TYPES) for child in value):  # labels, texts: one piece
+            return None
+        return [(f"{name}[{index}]", child) for index, child in enumerate(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f"{prefix}{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    return None
+
+
+def _measure_piece(name: str, value: Any, encoder: Encoder) -> Iterator[PieceSample]:
+    """Yield a sample for each out-of-band buffer of a piece; for a piece without one, a sample of the pickled piece."""
+    dtype, shape = _describe_array(value)
+    encoder.encode(value)
+    try:
+        buffers = [(buffer.nbytes, buffer.lease_index >= 0) for buffer in encoder.buffers]
+        pickle_bytes = len(encoder.pickle_data)
+    finally:
+        encoder.clear()
+    for index, (nbytes, in_arena) in enumerate(buffers):
+        path = name if len(buffers) == 1 else f"{name}[{index}]"
+        yield PieceSample(name=path, nbytes=nbytes, dtype=dtype, shape=shape, is_in_arena=in_arena)
+    if not buffers:
+        size = getattr(value, "nbytes", None)
+        nbytes = size if isinstance(size, int) else len(value) if isinstance(value, bytes | str) else pickle_bytes
+        yield PieceSample(name=name, nbytes=nbytes, dtype=dtype or type(value).__name__, shape=shape, is_pickled=True)
+
+
+def _describe_array(value: Any) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of an array or tensor, the mode and size of an image; empty for other values."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return str(value.dtype).removeprefix("torch."), tuple(int(length) for length in value.shape)
+    if isinstance(getattr(value, "mode", None), str) and isinstance(getattr(value, "size", None), tuple):
+        return f"PIL {value.mode}", tuple(int(length) for length in value.size)
+    return "", ()

@@ -1,31 +1,63 @@
 """The Worker: it builds its stages and its role, enters each seek, and steps the role until a stop.
 
-In the worker's process.
+In the worker's process. What ends its work goes to the supervisor. A worker that cannot use CUDA any more ends, because
+all its later items would fail too; the supervisor restarts it. An assertion in a kernel or an access to a wrong address
+breaks CUDA for the rest of the process:
+https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html (cudaErrorAssert, cudaErrorIllegalAddress).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from functools import partial
 from time import perf_counter_ns
+from typing import Any
 
-from stagepipe.core import UsageError, end_if_forked, share_datasets, stage_locals, this_process
-from stagepipe.plan import ProcessRole, StagePlan
+import numpy as np
+
+from stagepipe.core import (
+    ArenaFullError,
+    UsageError,
+    end_if_forked,
+    name_error_type,
+    share_datasets,
+    stage_locals,
+    this_process,
+)
+from stagepipe.plan import HopPlan, ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
-from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner, make_stage
-from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher, make_admission
-from stagepipe.runtime.protocol import ReadyEvent, Seek, WorkerSpec, decode_command
-from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
+from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageError, StageRunner
+from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
+from stagepipe.runtime.protocol import (
+    BROKEN_CUDA_EXIT_CODE,
+    ArenaFullEvent,
+    FailureEvent,
+    ReadyEvent,
+    Seek,
+    WorkerSpec,
+    decode_command,
+    describe_failure,
+    format_error,
+    format_item,
+    format_key,
+    format_user_traceback,
+    read_only_hint,
+)
 from stagepipe.runtime.worker.chunks import ChunkSize
 from stagepipe.runtime.worker.control_client import ControlClient
-from stagepipe.runtime.worker.digests import DigestedHopOutput
-from stagepipe.runtime.worker.failures import FailureReporter
-from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
-from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
-from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_read_once_source
-from stagepipe.runtime.worker.roles import SourceRole, StageRole
-from stagepipe.runtime.worker.shared_allocation import allocate_shared
+from stagepipe.runtime.worker.hop_output import (
+    HopOutput,
+    ItemDigests,
+    ItemProbe,
+    ObservedHopOutput,
+    OutputObserver,
+    SeekInterruptError,
+    WorkerContext,
+    reject_read_once_source,
+)
+from stagepipe.runtime.worker.roles import OrderPointRole, SegmentBoundary, SourceRole, StageRole
 from stagepipe.runtime.worker.upkeep import WorkerUpkeep
 from stagepipe.timing import Board, ProcessCounter, ProcessState, TraceBuffer, TraceKind
 from stagepipe.transport import (
@@ -37,6 +69,102 @@ from stagepipe.transport import (
     make_sender,
     open_transports,
 )
+
+
+def is_cuda_broken() -> bool:
+    """Whether this process has started CUDA and every call fails since."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda.is_initialized():
+        return False
+    try:
+        cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def exit_if_cuda_is_broken(error: Exception) -> None:
+    """Print `error` and end the process at once if CUDA is broken. The board still names the item."""
+    if is_cuda_broken():
+        print(error, file=sys.stderr)  # noqa: T201 - the supervisor forwards it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(BROKEN_CUDA_EXIT_CODE)
+
+
+def allocate_shared(memory: SharedMemoryPool, outbound: HopPlan, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array or tensor on a block of `memory`; None where a private allocation is as good for the hop."""
+    is_tensor = type(dtype).__module__ == "torch"
+    element_type = dtype if is_tensor else np.dtype(dtype)
+    nbytes = math.prod(shape, start=element_type.itemsize)
+    rule = outbound.rule
+    if nbytes < rule.threshold_bytes or not rule.uses_blocks or (not is_tensor and element_type.hasobject):
+        return None
+    lease = memory.loan(nbytes)
+    if not is_tensor:
+        return np.ndarray(shape, dtype, lease)
+    import torch
+
+    return torch.frombuffer(lease, dtype=dtype).reshape(shape)
+
+
+class FailureReporter:
+    """Sends the events for errors that end a worker's work, with the stage and the item they belong to."""
+
+    def __init__(self, spec: WorkerSpec, control: ControlClient, board: Board, memory: SharedMemoryPool) -> None:
+        """Send through `control`; the board names the current item."""
+        self._spec = spec
+        self._control = control
+        self._region = board.region(spec.process)
+        self._memory = memory
+
+    def report_build_failure(self, stage: str, error: BaseException) -> None:
+        """Report that a stage, or what runs it, cannot be built."""
+        message = describe_failure(stage, self._spec.worker, "", f"cannot be built: {format_error(error)}")
+        self._send_failure(0, stage, "", message, format_user_traceback(error), name_error_type(error))
+
+    def report(self, generation: int, error: Exception) -> None:
+        """Report an error of an item: of its stage, of the memory, of the transport, or an unpicklable item."""
+        stages = self._spec.plan.stages
+        if isinstance(error, StageError):
+            message = error.describe(self._spec.worker, read_only_hint(error.cause, stages[0].row))
+            error_type = name_error_type(error.cause)
+            self._send_failure(generation, error.stage, format_key(error.key), message, error.trace, error_type)
+            return
+        item = format_item(self._spec.shard, self._region.current_key[:1])
+        if isinstance(error, ArenaFullError):
+            self._send_arena_full(generation, stages[-1].row, item, error)
+        else:
+            message = describe_failure(stages[-1].row, self._spec.worker, item, format_error(error))
+            self._send_failure(generation, stages[-1].row, item, message, format_user_traceback(error))
+
+    def _send_failure(  # noqa: PLR0917 - the fields of the event
+        self, generation: int, stage: str, item: str, message: str, trace: str, error_type: str = ""
+    ) -> None:
+        event = FailureEvent(
+            process=self._spec.process,
+            stage=stage,
+            worker=self._spec.worker,
+            item=item,
+            message=message,
+            trace=trace,
+            generation=generation,
+            error_type=error_type,
+        )
+        self._control.send(event)
+
+    def _send_arena_full(self, generation: int, stage: str, item: str, error: ArenaFullError) -> None:
+        event = ArenaFullEvent(
+            process=self._spec.process,
+            stage=stage,
+            worker=self._spec.worker,
+            item=item,
+            generation=generation,
+            error=str(error),
+            held_bytes=self._memory.held_bytes(),  # the frames of the failed call still hold their arrays
+        )
+        self._control.send(event)
+
 
 _COMMAND_WAIT_S = 0.25
 WorkerRole = SourceRole | StageRole | OrderPointRole
@@ -138,22 +266,24 @@ class Worker:
 
     def _make_output(self) -> HopOutput:
         spec = self._spec
-        if spec.in_fd is None and (spec.is_probe or spec.records_digests):
-            reject_read_once_source(self._stages[0].target, spec.process, self._control)
-        if spec.records_digests:
-            return DigestedHopOutput(self._sender, spec, self._control)
-        if not spec.is_probe:
-            dead_letters = DeadLetterWriter(
-                process_index=spec.process,
-                worker=spec.worker,
-                first_stage_name=spec.plan.first_stage.row,
-                shard=spec.shard,
-                any_order=spec.any_order,
-            )
-            return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
-        return ProbedHopOutput(
-            self._sender, ItemProbe(spec.process, self._memory, spec.outbound.rule.min_out_of_band_bytes, self._control)
+        if spec.is_probe or spec.records_digests:
+            if spec.in_fd is None:
+                reject_read_once_source(self._stages[0].target, spec.process, self._control)
+            return ObservedHopOutput(self._sender, self._make_observer())
+        dead_letters = DeadLetterWriter(
+            process_index=spec.process,
+            worker=spec.worker,
+            first_stage_name=spec.plan.first_stage.row,
+            shard=spec.shard,
+            any_order=spec.any_order,
         )
+        return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
+
+    def _make_observer(self) -> OutputObserver:
+        spec, control = self._spec, self._control
+        if spec.records_digests:
+            return ItemDigests(spec, control)
+        return ItemProbe(spec.process, self._memory, spec.outbound.rule.min_out_of_band_bytes, control)
 
     def _make_receiver(self, fd: int, *, private: bool) -> Receiver:
         return make_receiver(
@@ -173,7 +303,7 @@ class Worker:
         spec = self._spec
         shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
         region = self._region.stage_region(index)
-        stage = make_stage(self._trace, plan, spec.worker, spec.seed, spec.config_dir, region, shard)
+        stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, region, shard, self._trace)
         stage.on_survivable_failure = exit_if_cuda_is_broken
         stage.copies_matching = plan.mutable and not spec.plan.copies_all_input
         return stage
@@ -182,12 +312,12 @@ class Worker:
         spec = self._spec
         wake_event = WakeEvent(spec.wake_event_fds[segment])
         fed_segment = FedSegment(segment, spec.segment_processes_by_stage, spec.memory_bytes)
-        admission = self._upkeep.counters.admission = make_admission(
-            self._trace,
+        admission = self._upkeep.counters.admission = AdmissionController(
             self._board,
             fed_segment,
             (wake_event, self._control.wake_event),
             self._upkeep.on_admission_tick,
+            self._trace,
         )
         return admission
 

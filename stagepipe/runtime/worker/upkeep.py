@@ -1,21 +1,176 @@
 """What a worker does besides its items: it releases memory, publishes progress and writes its counters to the board.
 
-At every tick of every wait, and every 100 ms. In the worker's process.
+At every tick of every wait, and every 100 ms. In the worker's process. Its successor continues the counters.
+
+PacketLimit limits how many small items share a packet, so that the workers behind a hop are evenly busy. A packet goes
+to one worker as a whole: with twenty slow items in each, one worker would be busy and the others idle.
+
+SchedulingPolicy chooses SCHED_OTHER or SCHED_BATCH (sched(7)). Under SCHED_OTHER, a process that wakes up may preempt
+the running one. In a full pipeline that is often its own writer, in the middle of a send: on a fully loaded machine
+this cost the writer 100 us and its caches. Under SCHED_BATCH a reader does not preempt, which costs nothing while items
+queue anyway. In a pipeline that is not full, somebody waits for the item, and on a busy machine a batch process would
+run milliseconds later: there a worker stays SCHED_OTHER.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+from dataclasses import fields
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
+from typing import Final
 
-from stagepipe.runtime.flow import MAX_HELD_FRACTION, HeldMemoryLimit, ProgressPublisher, StaleLeaseReporter
+from stagepipe.runtime.execution import StageRunner
+from stagepipe.runtime.flow import (
+    MAX_HELD_FRACTION,
+    AdmissionController,
+    HeldMemoryLimit,
+    ProgressPublisher,
+    StaleLeaseReporter,
+)
 from stagepipe.runtime.protocol import Seek, StaleLeasesEvent, WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
-from stagepipe.runtime.worker.counters import WorkerCounters
-from stagepipe.runtime.worker.packet_limit import PacketLimit
-from stagepipe.runtime.worker.scheduling import SchedulingPolicy
-from stagepipe.timing import Board, ProcessCounter, ProcessState
-from stagepipe.transport import LeaseExtent, Sender, SharedMemoryPool
+from stagepipe.timing import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    Board,
+    DurationRecorder,
+    ProcessCounter,
+    ProcessRegion,
+    ProcessState,
+    StageCounter,
+)
+from stagepipe.transport import LeaseExtent, Receiver, SendCounts, Sender, SharedMemoryPool
+
+_SWEEP_INTERVAL_NS = 1_000_000_000
+_SEND_COUNTERS = {field.name: ProcessCounter[field.name.upper()] for field in fields(SendCounts)}
+"""The counters of the board that a sender counts, by their names in SendCounts."""
+
+
+class WorkerCounters:
+    """The worker's region of the board, and the histograms of its two hops."""
+
+    def __init__(self, region: ProcessRegion, memory: SharedMemoryPool, *, keep_idle_pages: bool) -> None:
+        """Continue the counters in `region`. `keep_idle_pages`: do not give pages of idle blocks back to the kernel."""
+        self._region = region
+        self._memory = memory
+        self._keep_idle_pages = keep_idle_pages
+        self.send_recorder = DurationRecorder(region.send_histogram_words, len(SEND_PHASES), region.send_ledger)
+        self.receive_recorder = DurationRecorder(
+            region.receive_histogram_words, len(RECEIVE_PHASES), region.receive_ledger
+        )
+        self.idle_ns = region[ProcessCounter.STARVED_NS]
+        self._previous_cpu_ns = region[ProcessCounter.CPU_NS]
+        self._last_sweep_ns = 0
+        self.stages: list[StageRunner] = []
+        self.receiver: Receiver | None = None
+        self.admission: AdmissionController | None = None
+
+    def attach_sender(self, sender: Sender) -> None:
+        """Continue the sender's counters too."""
+        region = self._region
+        self._sender = sender
+        sender.blocked_ns = region[ProcessCounter.BLOCKED_NS]
+        for name, counter in _SEND_COUNTERS.items():
+            setattr(sender.counts, name, region[counter])
+
+    def flush(self, now_ns: int) -> None:
+        """Write all counters to the board. `now_ns` is the time of `perf_counter_ns`."""
+        self.send_recorder.flush()
+        self.receive_recorder.flush()
+        for stage in self.stages:
+            stage.flush()
+        region, receiver = self._region, self.receiver
+        region[ProcessCounter.FLUSHED_NS] = now_ns
+        region[ProcessCounter.STARVED_NS] = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
+        admission_ns = 0 if self.admission is None else self.admission.blocked_ns
+        region[ProcessCounter.BLOCKED_NS] = self._sender.blocked_ns + admission_ns
+        region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns()
+        for name, counter in _SEND_COUNTERS.items():
+            region[counter] = getattr(self._sender.counts, name)
+        self._flush_memory(now_ns)
+
+    def _flush_memory(self, now_ns: int) -> None:
+        region, memory = self._region, self._memory
+        if memory.arena is not None:
+            memory.collect_releases()
+            region[ProcessCounter.PEAK_BYTES] = max(
+                region[ProcessCounter.PEAK_BYTES], memory.arena.allocator.peak_bytes
+            )
+            if now_ns - self._last_sweep_ns > _SWEEP_INTERVAL_NS and not self._keep_idle_pages:
+                self._last_sweep_ns = now_ns
+                memory.arena.punch_idle_blocks()
+
+
+_MAX_PACKET_WORK_NS: Final = 200_000
+"""The work in a packet, of a reader that is one of several."""
+_TRANSPORT_NS: Final = 5_000
+"""What a reader spends on an item beside its stages."""
+_MIN_MEASURED_ITEMS: Final = 8
+
+
+class PacketLimit:
+    """The limit for one outgoing hop, by the segment's window and by the readers' work as measured lately."""
+
+    def __init__(self, board: Board, segment: int, reader_processes: tuple[int, ...]) -> None:
+        """`segment`: that of the hop. `reader_processes`: the workers behind it; none if the consumer is."""
+        self._segment = segment
+        self._reader_count = len(reader_processes)
+        regions = [board.region(process) for process in reader_processes]
+        self._stage_regions = [
+            [region.stage_region(index) for index in range(region.stage_count)] for region in regions
+        ]
+        self._window = 1
+        self._items = 0
+        self._busy_ns = 0
+        self._item_ns: float | None = None
+
+    def start_generation(self, seek: Seek) -> None:
+        """Take the windows of a generation."""
+        self._window = max(seek.windows[self._segment], seek.small_item_windows[self._segment])
+
+    def compute_max_entries(self) -> int:
+        """Return how many entries a packet may have, by the reader's counters on the board as they are now."""
+        if self._reader_count <= 1:
+            return max(self._window // 2, 1)
+        self._measure_readers()
+        if self._item_ns is None:
+            return 1
+        entries = min(self._window / (2 * self._reader_count), _MAX_PACKET_WORK_NS / (self._item_ns + _TRANSPORT_NS))
+        return max(int(entries), 1)
+
+    def _measure_readers(self) -> None:
+        """Measure the readers' work for an item since the last time."""
+        items = sum([regions[0][StageCounter.ITEMS] for regions in self._stage_regions])
+        if items - self._items < _MIN_MEASURED_ITEMS:
+            return
+        busy_ns = sum([region[StageCounter.BUSY_NS] for regions in self._stage_regions for region in regions])
+        self._item_ns = (busy_ns - self._busy_ns) / (items - self._items)
+        self._items = items
+        self._busy_ns = busy_ns
+
+
+_BACKPRESSURE_MEMORY_NS = 1_000_000_000
+"""A segment that blocked its feeder within this time counts as full."""
+
+
+class SchedulingPolicy:
+    """Switches this process between SCHED_OTHER and SCHED_BATCH."""
+
+    def __init__(self, board: Board) -> None:
+        """Read from `board` when a feeder was last blocked."""
+        self._board = board
+        self._is_batch = False
+
+    def update(self, now_ns: int) -> None:
+        """Use SCHED_BATCH while admission has blocked a feeder in the last second. `now_ns` is `perf_counter_ns()`."""
+        is_batch = now_ns - self._board.last_admission_blocked_ns() < _BACKPRESSURE_MEMORY_NS
+        if is_batch != self._is_batch:
+            self._is_batch = is_batch
+            with contextlib.suppress(OSError):  # a sandbox may forbid it
+                os.sched_setscheduler(0, os.SCHED_BATCH if is_batch else os.SCHED_OTHER, os.sched_param(0))
+
 
 _FLUSH_INTERVAL_NS = 100_000_000
 """How often counters go to the board; the recovery coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""

@@ -44,8 +44,8 @@ from stagepipe.runtime import install_lazy_seeding
 install_lazy_seeding()
 from tests.support.draws import count_waiting, make_stage
 stage = make_stage(lambda item: random.random() if item == 2 else item)
-print(stage.call((0,), [0]), stage.call((1,), [1]), count_waiting())
-stage.call((2,), [2])
+print(stage.invoke(((0,),), [0])[0], stage.invoke(((1,),), [1])[0], count_waiting())
+stage.invoke(((2,),), [2])[0]
 print(count_waiting())
 """
 
@@ -80,7 +80,7 @@ from stagepipe.runtime import install_lazy_seeding
 is_lazy = install_lazy_seeding() if len(sys.argv) > 1 else False
 from tests.support.draws import make_stage
 stage = make_stage(lambda _: {use}())
-print(is_lazy, [stage.call((number,), [number]) for number in range(3)])
+print(is_lazy, [stage.invoke(((number,),), [number])[0] for number in range(3)])
 """
 
 

@@ -1,11 +1,16 @@
-"""What a source draws depends on (seed, epoch, item) alone: not on fusing, resume, ranks, `limit` or `only`."""
+"""What a source draws depends on (seed, epoch, item) only; a stream that saves its state is read on from there."""
 
 import itertools
-from typing import Any
+import random
+from collections.abc import Iterator
+from typing import Any, Self
 
 import pytest
 
 from stagepipe import Pipeline
+from stagepipe.core import StreamState
+from stagepipe.plan import Shard
+from stagepipe.runtime.execution.source import END_OF_SOURCE, SourceReader
 from stagepipe.sources import DatasetSource
 from tests.support.datasets import NoisyLines
 from tests.support.pipelines import outputs, plain
@@ -79,3 +84,188 @@ def test_an_order_point_draws_the_same_whatever_ran_before():
     second = outputs(config, inline=True)
     draws = [[[pair[1:] for pair in item[0]] + [item[1:]] for item in items] for items in (first, second)]
     assert draws[0] == draws[1]
+
+
+STREAM_COUNT = 23
+
+
+class Stream:
+    """Saves its state, as the examples of torchdata do. `reads` are the numbers that it has read."""
+
+    def __init__(self) -> None:
+        self.reads: list[int] = []
+        self.next = 0
+        self.start = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.next, self.start = self.start, 0
+        while self.next < STREAM_COUNT:
+            self.reads.append(self.next)
+            self.next += 1
+            yield self.next - 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.start = state["next"]
+
+
+class Keeping(Stream):
+    """Starts each iteration at the loaded state, as a stream of Hugging Face does."""
+
+    def __iter__(self) -> Iterator[int]:
+        start = self.start
+        yield from super().__iter__()
+        self.start = start
+
+
+class IteratorWithState:
+    """The iterator saves its state, not the stream."""
+
+    def __init__(self) -> None:
+        self.reads: list[int] = []
+
+    def __iter__(self) -> "PositionIterator":
+        return PositionIterator(self)
+
+
+class PositionIterator:
+    def __init__(self, stream: IteratorWithState) -> None:
+        self.stream = stream
+        self.next = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        if self.next == STREAM_COUNT:
+            raise StopIteration
+        self.stream.reads.append(self.next)
+        self.next += 1
+        return self.next - 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.next = state["next"]
+
+
+def read_all(reader: SourceReader) -> list[Any]:
+    items = []
+    while (item := reader.read(len(items))) is not END_OF_SOURCE:
+        items.append(item)
+    return items
+
+
+WRAPPED = {
+    "stream": lambda stream: stream,
+    "function": lambda stream: lambda: stream,
+    "dataset": DatasetSource,
+    "batches": lambda stream: DatasetSource(stream, batch_size=2, drop_last=True),
+}
+SHARDS = {"one rank": Shard(), "rank 1 of 3": Shard(1, 3), "even": Shard(2, 3, "drop")}
+
+
+@pytest.mark.parametrize("stream_class", [Stream, Keeping, IteratorWithState])
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+@pytest.mark.parametrize("shard", SHARDS.values(), ids=SHARDS)
+@pytest.mark.parametrize("limit", [None, 10])
+def test_a_state_resumes_at_any_later_item(stream_class, wrap, shard, limit):
+    first = SourceReader(wrap(stream_class()), 0, limit, shard)
+    first.seek(0, 0)
+    items: list[Any] = []
+    states: list[StreamState] = []
+    while (item := first.read(len(items))) is not END_OF_SOURCE:
+        items.append(item)
+        states.append(first.take_state())
+    for taken_after, state in enumerate(states, 1):
+        for item in range(taken_after, len(items) + 1):
+            stream = stream_class()
+            reader = SourceReader(wrap(stream), 0, limit, shard)
+            numbers: list[int] = []
+            reader.seek(0, item, numbers.append, state)
+            assert read_all(reader) == items[item:]
+            assert numbers[:1] in ([], [state[0]])
+            assert 0 not in stream.reads
+    assert items
+
+
+@pytest.mark.parametrize("stream_class", [Stream, Keeping, IteratorWithState])
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_the_next_epoch_begins_at_the_start(stream_class, wrap):
+    reader = SourceReader(wrap(stream_class()), 0, None)
+    reader.seek(0, 0)
+    reader.read(0)
+    state = reader.take_state()
+    rest = read_all(reader)
+    reader.seek(0, 1, stream_state=state)
+    assert read_all(reader) == rest
+    reader.seek(0, 1, stream_state=state)
+    reader.read(1)
+    reader.seek(0, 0)  # in the middle of an epoch that began at a loaded state
+    assert len(read_all(reader)) == len(rest) + 1
+
+
+def test_a_state_behind_the_item_is_not_used():
+    reader = SourceReader(Stream(), 0, None)
+    reader.seek(0, 2, stream_state=(5, '{"stream":{"next":5}}'))
+    assert reader.read(2) == 2
+
+
+@pytest.mark.parametrize(
+    "state", [(1, 2), {1: 2}, {1, 2}, float("nan"), "x" * (1 << 20)], ids=lambda x: type(x).__name__
+)
+def test_a_state_that_json_would_change_is_not_saved(state, caplog):
+    class Odd(Stream):
+        def state_dict(self) -> dict[str, Any]:
+            return {"odd": state}
+
+    reader = SourceReader(Odd(), 0, None)
+    reader.seek(0, 0)
+    reader.read(0)
+    assert reader.saves_state
+    assert reader.take_state() is None
+    assert not reader.saves_state
+    assert "the state of the stream Odd cannot be saved" in caplog.text
+    assert "let `state_dict` return a dict of numbers, strings, lists and dicts" in caplog.text
+
+
+def test_another_kind_of_stream_refuses_the_state():
+    reader = SourceReader(DatasetSource(NoState()), 0, None)
+    with pytest.raises(ValueError, match="has the state of the stream, which DatasetSamples cannot load"):
+        reader.seek(0, 2, stream_state=(1, '{"stream":{"next":1}}'))
+
+
+class NoState:
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def test_a_stream_without_state_has_none():
+    for source in (NoState(), DatasetSource(NoState()), range(3)):
+        reader = SourceReader(source, 0, None)
+        reader.seek(0, 0)
+        reader.read(0)
+        assert not reader.saves_state
+
+
+def test_a_hugging_face_stream_saves_its_state_unless_it_holds_samples():
+    import datasets
+
+    stream = datasets.Dataset.from_dict({"n": list(range(9))}).to_iterable_dataset(num_shards=3)
+    reader = SourceReader(DatasetSource(stream), 0, None)
+    reader.seek(0, 0)
+    items = [reader.read(index) for index in range(4)]
+    state = reader.take_state()
+    rest = read_all(reader)
+    again = SourceReader(DatasetSource(stream), 0, None)
+    again.seek(0, 4, stream_state=state)
+    assert read_all(again) == rest
+    again.seek(0, 0)
+    assert read_all(again) == [*items, *rest]
+    shuffled = SourceReader(DatasetSource(stream.shuffle(seed=random.randrange(9), buffer_size=4)), 0, None)
+    shuffled.seek(0, 0)
+    shuffled.read(0)
+    assert not shuffled.saves_state

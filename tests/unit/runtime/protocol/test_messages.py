@@ -1,10 +1,15 @@
-"""A message arrives as it was sent, with typed fields, and a seek fits its page of the board."""
+"""A message arrives as it was sent, a seek fits its page, and the socket is closed however its making ends."""
+
+import contextlib
+from typing import Any
 
 import msgspec
 import pytest
+import zmq
 
 from stagepipe.core import Cursor, ImposedSkip
 from stagepipe.runtime.protocol import (
+    ControlSocket,
     ForcedSkip,
     Seek,
     StaleLeasesEvent,
@@ -64,3 +69,18 @@ def test_an_event_arrives_typed():
     assert received == event
     assert isinstance(received, StaleLeasesEvent)
     assert received.leases[0].nbytes == 512
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_right_after_the_socket_was_made_does_not_hang(monkeypatch: pytest.MonkeyPatch):
+    made: list[Any] = []
+    make_socket = zmq.Context.socket
+
+    def make_and_interrupt(context: zmq.Context[Any], kind: int) -> None:
+        made.append(make_socket(context, kind))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zmq.Context, "socket", make_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), contextlib.ExitStack() as exit_stack:
+        ControlSocket(exit_stack)
+    assert made[0].closed

@@ -14,10 +14,9 @@ from stagepipe.plan import Plan, make_plan
 from stagepipe.runtime import DeadLetterStore
 from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, decode_command
 from stagepipe.runtime.supervisor import recovery as recovery_module
-from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
-from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
-from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
-from stagepipe.runtime.supervisor.stalls import Stall
+from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator, SeekPublisher
+from stagepipe.runtime.supervisor.watchdog import Stall
+from stagepipe.runtime.supervisor.workers import RunResources, WorkerSlot
 from stagepipe.timing import ProcessCounter, ProcessState
 from tests.support.pipelines import pipeline, stage
 

@@ -1,0 +1,710 @@
+"""The caller's end of a run: an order point at the end of the last hop, whose outputs are the pipeline's items.
+
+In the caller's process, on the thread that iterates. The Consumer yields the items of an epoch and enters seeks. A
+HopReader receives its packets, a GenerationDelivery puts those of one generation in order, a position follows the
+cursor behind the last item delivered, and DeliveryStatistics count what was delivered when.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from time import perf_counter_ns, sleep
+from typing import Any, Final, NoReturn, Protocol
+
+from stagepipe.core import Cursor, ImposedSkip, Key, RunError, TransportError, UsageError
+from stagepipe.plan import SINK_NAME, Plan
+from stagepipe.runtime.flow import (
+    EXPECTED_LEASES,
+    MAX_HELD_FRACTION,
+    HeldMemoryLimit,
+    ProgressPublisher,
+    StaleLeaseReporter,
+)
+from stagepipe.runtime.protocol import (
+    DeliveredLeaves,
+    UnorderedLineage,
+    attach_root,
+    detach_root,
+    extract_root,
+    format_item,
+    format_user_traceback,
+    raise_inexact_cursor,
+    unpack_lineage,
+    unpack_unordered_lineage,
+)
+from stagepipe.runtime.supervisor import RecoveryCoordinator, RunResources, Supervisor
+from stagepipe.timing import RECEIVE_PHASES, DeliveryCounter, DurationRecorder, ProcessCounter, TraceKind
+from stagepipe.transport import (
+    Arena,
+    Lease,
+    PacketKind,
+    ReceivedPacket,
+    ReorderBuffer,
+    SharedMemoryPool,
+    UnreadableItemError,
+    make_receiver,
+    open_transports,
+)
+
+_MAX_DELIVERY_POINTS = 512
+"""Points of the delivery curve that are kept; then every other one is dropped, and the stride doubles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverySnapshot:
+    """The deliveries of a run at one moment. `points` are (ns since the start, samples delivered so far)."""
+
+    started_ns: int
+    wall_ns: int
+    items: int
+    samples: int
+    first_item_ns: int
+    first_wait_ns: int
+    wait_ns: int
+    busy_ns: int
+    outside_ns: int
+    files: int
+    points: tuple[tuple[int, int], ...]
+
+
+def read_deliveries(words: memoryview) -> DeliverySnapshot:
+    """Return what `DeliveryStatistics.publish` last wrote; it writes neither the first wait nor the points."""
+    return DeliverySnapshot(
+        started_ns=words[DeliveryCounter.STARTED_NS],
+        wall_ns=words[DeliveryCounter.WALL_NS],
+        items=words[DeliveryCounter.ITEMS],
+        samples=words[DeliveryCounter.SAMPLES],
+        first_item_ns=words[DeliveryCounter.FIRST_ITEM_NS],
+        first_wait_ns=0,
+        wait_ns=words[DeliveryCounter.WAIT_NS],
+        busy_ns=words[DeliveryCounter.BUSY_NS],
+        outside_ns=words[DeliveryCounter.OUTSIDE_NS],
+        files=words[DeliveryCounter.FILES],
+        points=(),
+    )
+
+
+class DeliveryCurve:
+    """The samples delivered over time, thinned to a bounded number of points, oldest first."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, int]] = []
+        self.stride = 1
+        """Every so many items give a point."""
+
+    def add(self, elapsed_ns: int, samples: int) -> None:
+        """Add a point. Call it for the first item, then for every `stride`-th."""
+        self.points.append((elapsed_ns, samples))
+        if len(self.points) >= _MAX_DELIVERY_POINTS:
+            self.points = self.points[::2]
+            self.stride *= 2
+
+
+class OutsideClock:
+    """The time outside any iteration since the first one: between epochs, and after the last."""
+
+    def __init__(self) -> None:
+        self._elapsed_ns = 0
+        self._ended_at_ns = 0
+        self._iteration = 0
+
+    def begin_iteration(self) -> int:
+        """An iteration begins. Returns its number for `end_iteration`."""
+        self._elapsed_ns = self.read(perf_counter_ns())
+        self._ended_at_ns = 0
+        self._iteration += 1
+        return self._iteration
+
+    def end_iteration(self, iteration: int) -> None:
+        """An iteration has ended. Ignored if the next one has begun already."""
+        if iteration == self._iteration:
+            self._ended_at_ns = perf_counter_ns()
+
+    def read(self, now_ns: int) -> int:
+        """Nanoseconds outside any iteration so far."""
+        return self._elapsed_ns + (now_ns - self._ended_at_ns if self._ended_at_ns else 0)
+
+
+class DeliveryStatistics:
+    """Counts what is delivered, and times the consumer's waits and its caller's work. Times are in ns."""
+
+    def __init__(self, started_ns: int | None = None) -> None:
+        """The run started at `started_ns` (`perf_counter_ns`); None: it starts now."""
+        self._started_ns = started_ns or perf_counter_ns()
+        self._ended_ns = 0
+        self.items = 0
+        self._samples = 0
+        self._first_item_ns = 0
+        self._first_wait_ns = 0
+        self.wait_ns = 0
+        """Time in which the consumer waited for an item."""
+        self.busy_ns = 0
+        """Time in which the caller worked on an item."""
+        self.files = 0
+        """Files that sinks have written."""
+        self._curve = DeliveryCurve()
+        self.outside_clock = OutsideClock()
+
+    def count_item(self, samples: int) -> None:
+        """Count an item that is delivered now."""
+        elapsed_ns = perf_counter_ns() - self._started_ns
+        if not self.items:
+            self._first_item_ns = elapsed_ns
+            self._first_wait_ns = self.wait_ns
+        self.items += 1
+        self._samples += samples
+        if not self.items % self._curve.stride or self.items == 1:
+            self._curve.add(elapsed_ns, self._samples)
+
+    def end(self) -> None:
+        """The run ends now: its clocks stop."""
+        self._ended_ns = perf_counter_ns()
+
+    def publish(self, words: memoryview) -> None:
+        """Write what was counted so far to the board's words of `DeliveryCounter`."""
+        now_ns = self._ended_ns or perf_counter_ns()
+        words[DeliveryCounter.STARTED_NS] = self._started_ns
+        words[DeliveryCounter.WALL_NS] = now_ns - self._started_ns
+        words[DeliveryCounter.ITEMS] = self.items
+        words[DeliveryCounter.SAMPLES] = self._samples
+        words[DeliveryCounter.FIRST_ITEM_NS] = self._first_item_ns
+        words[DeliveryCounter.WAIT_NS] = self.wait_ns
+        words[DeliveryCounter.BUSY_NS] = self.busy_ns
+        words[DeliveryCounter.OUTSIDE_NS] = self.outside_clock.read(now_ns)
+        words[DeliveryCounter.FILES] = self.files
+
+    def take_snapshot(self) -> DeliverySnapshot:
+        """Return what was counted so far."""
+        now_ns = self._ended_ns or perf_counter_ns()
+        return DeliverySnapshot(
+            started_ns=self._started_ns,
+            wall_ns=now_ns - self._started_ns,
+            items=self.items,
+            samples=self._samples,
+            first_item_ns=self._first_item_ns,
+            first_wait_ns=self._first_wait_ns,
+            wait_ns=self.wait_ns,
+            busy_ns=self.busy_ns,
+            outside_ns=self.outside_clock.read(now_ns),
+            files=self.files,
+            points=tuple(self._curve.points),
+        )
+
+
+class ConsumerPosition(Protocol):
+    """Follows what the consumer delivers. `meta` is the packed lineage of the item, from an order point."""
+
+    def mark_delivered(self, key: Key, meta: bytes) -> None:
+        """Record the leaf `key` as delivered or dropped."""
+
+    def mark_skipped(self, skip: ImposedSkip) -> None:
+        """Record a leaf that failed: if its item is repeated, the leaf must be skipped again."""
+
+    def mark_item_complete(self, item: int, meta: bytes) -> None:
+        """Record that all leaves of `item` were delivered."""
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor that reproduces everything after the last delivered leaf."""
+
+
+class OrderedPosition:
+    """`order: source`: the cursor of the segment before, the item, and its last delivered leaf."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        """Start at `cursor`."""
+        self._upstream = cursor.upstream
+        self._item = cursor.item
+        self._last_key = cursor.last_key
+        self._skips = cursor.skips
+        self._meta = b""
+
+    def mark_delivered(self, key: Key, meta: bytes) -> None:
+        """Record the next leaf in order. A leaf that is a whole item completes the item."""
+        if len(key) == 1:
+            self.mark_item_complete(key[0], meta)
+        else:
+            self._item = key[0]
+            self._last_key = key
+            self._meta = meta
+
+    def mark_skipped(self, skip: ImposedSkip) -> None:
+        """Record a skipped part of the current item. A whole skipped item is never repeated, so it is left out."""
+        if skip.key[0] == self._item:
+            self._skips |= {skip}
+
+    def mark_item_complete(self, item: int, meta: bytes) -> None:
+        """Move to the next item, unless the item's only leaf has completed it already."""
+        if item >= self._item:
+            self._upstream = unpack_lineage(meta).resume_cursor if meta else None
+            self._item = item + 1
+            self._last_key = None
+            self._skips = frozenset()
+            self._meta = b""
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor after the last delivered leaf."""
+        skips = self._skips | unpack_lineage(self._meta).skips
+        return Cursor(self._upstream, self._item, self._last_key, skips=skips)
+
+
+class UnorderedPosition:
+    """`order: any` without an order point: the lowest open item, and the leaves delivered above it."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        """Start at `cursor`."""
+        self._delivered_leaves = DeliveredLeaves(cursor)
+
+    def mark_delivered(self, key: Key, meta: bytes) -> None:
+        """Record a leaf, which may be anywhere above the lowest open item."""
+        del meta
+        self._delivered_leaves.add((key,))
+
+    def mark_skipped(self, skip: ImposedSkip) -> None:
+        """Do nothing: a skipped leaf counts as delivered."""
+
+    def mark_item_complete(self, item: int, meta: bytes) -> None:
+        """Raise the lowest open item; items are completed in order."""
+        del meta
+        self._delivered_leaves.advance_watermark(item + 1)
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of the delivered leaves."""
+        return self._delivered_leaves.to_cursor()
+
+
+class DownstreamPosition:
+    """`order: any` after an order point: items arrive in order, and their lineage names the leaves in each group."""
+
+    def __init__(self, cursor: Cursor, segment: int) -> None:
+        """Start at `cursor`, a cursor of `segment`."""
+        root = extract_root(cursor, segment)
+        self._delivered_leaves = DeliveredLeaves(root)
+        self._open_groups = root.replay_groups
+        self._detached_upstream = detach_root(cursor.upstream, segment - 1)
+        self._item = cursor.item
+        self._last_key = cursor.last_key
+        self._skips = cursor.skips
+        self._current_lineage: UnorderedLineage | None = None
+
+    def mark_delivered(self, key: Key, meta: bytes) -> None:
+        """Record the next leaf in order. A leaf that is a whole item completes the item."""
+        if len(key) == 1:
+            self.mark_item_complete(key[0], meta)
+            return
+        if self._current_lineage is None:
+            self._current_lineage = unpack_unordered_lineage(meta)
+            self._skips |= self._current_lineage.skips
+        self._item = key[0]
+        self._last_key = key
+
+    def mark_skipped(self, skip: ImposedSkip) -> None:
+        """Record a skipped part of the current item. A whole skipped item is never repeated, so it is left out."""
+        if skip.key[0] == self._item:
+            self._skips |= {skip}
+
+    def mark_item_complete(self, item: int, meta: bytes) -> None:
+        """Record the leaves that the item was made of as delivered."""
+        if item < self._item:
+            return
+        lineage = unpack_unordered_lineage(meta)
+        for group in lineage.consumed_groups:
+            self._delivered_leaves.add(group)
+        self._delivered_leaves.advance_watermark(lineage.low_watermark)
+        self._open_groups = self._open_groups if lineage.open_groups is None else lineage.open_groups
+        self._detached_upstream = lineage.resume_cursor
+        self._item = item + 1
+        self._last_key = None
+        self._current_lineage = None
+        self._skips = frozenset()
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor after the last delivered leaf. Raises UsageError inside a group without an exact order."""
+        open_groups, lineage = self._open_groups, self._current_lineage
+        if lineage is not None and self._last_key is not None:
+            if not lineage.has_exact_order:
+                raise_inexact_cursor()
+            still_open = open_groups if lineage.open_groups is None else lineage.open_groups
+            open_groups = (*lineage.consumed_groups, *still_open)
+        root = self._delivered_leaves.to_cursor(open_groups)
+        return Cursor(attach_root(self._detached_upstream, root), self._item, self._last_key, skips=self._skips)
+
+
+def make_position(cursor: Cursor, segment: int, *, any_order: bool) -> ConsumerPosition:
+    """Return the position of a consumer that reads `segment`."""
+    if not any_order:
+        return OrderedPosition(cursor)
+    return DownstreamPosition(cursor, segment) if segment else UnorderedPosition(cursor)
+
+
+class GenerationDelivery:
+    """The items of the last segment from a cursor on, in order."""
+
+    def __init__(self, generation: int, cursor: Cursor, plan: Plan, progress: ProgressPublisher) -> None:
+        """Begin at `cursor`. The count of items that are completely delivered goes to `progress`."""
+        segment = len(plan.segments) - 1
+        self.generation = generation
+        self._stage_names = plan.stage_names
+        self._position: ConsumerPosition = make_position(cursor, segment, any_order=plan.any_order)
+        self._reorder = ReorderBuffer(
+            cursor.item,
+            cursor.last_key,
+            any_order=plan.any_order and not segment,
+            emitted_keys=cursor.emitted_keys,
+        )
+        self._progress = progress
+        self._meta_by_item: dict[int, bytes] = {}
+        self._segment_items: int | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor after the last item delivered. Raises UsageError where there is none (`order: any`)."""
+        return self._position.cursor
+
+    @property
+    def next_item(self) -> int:
+        """All items of the segment below this number are delivered."""
+        return self._reorder.next_item
+
+    @property
+    def count_early_items(self) -> Callable[[], int]:
+        """Counts the items that have arrived before their turn, in whole or in part.
+
+        It holds no reference to the delivery, because the delivery holds the `ProgressPublisher` that calls it.
+        """
+        return self._reorder.__len__
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was delivered until the end of the segment."""
+        return self._segment_items is not None and self._reorder.next_item >= self._segment_items
+
+    def add(self, packet: ReceivedPacket) -> Iterable[ReceivedPacket]:
+        """Add a packet. Returns the items that are ready now, in order.
+
+        The position moves past an item as the returned iterable yields it. An iterable that is not used up loses
+        nothing: the next one continues there.
+        """
+        reorder = self._reorder
+        if packet.kind == PacketKind.END_OF_SEGMENT:
+            self._segment_items = packet.count
+            return self._pop_ready()
+        item = packet.key[0]
+        if packet.meta:
+            self._meta_by_item[item] = packet.meta
+        if not reorder.try_advance(packet):
+            reorder.add(packet)
+            return self._pop_ready()
+        self._position.mark_item_complete(item, self._meta_by_item.pop(item, b""))
+        return chain((packet,), self._pop_ready()) if len(reorder) else (packet,)
+
+    def _pop_ready(self) -> Iterator[ReceivedPacket]:
+        position = self._position
+        for packet, item in self._reorder.pop_ready():
+            if packet is None:
+                position.mark_item_complete(item, self._meta_by_item.pop(item, b""))
+                self._progress.publish(self._reorder.next_item)
+                continue
+            position.mark_delivered(packet.key, self._meta_by_item.get(item, b""))
+            if packet.kind == PacketKind.ITEM:
+                yield packet
+            elif packet.kind == PacketKind.ERROR_SKIP:
+                position.mark_skipped(ImposedSkip(self._stage_names[packet.count], packet.key))
+
+
+_FLUSH_INTERVAL_NS = 100_000_000
+
+
+class HopReader:
+    """Receives from the last hop into `memory`."""
+
+    def __init__(
+        self,
+        memory: SharedMemoryPool,
+        resources: RunResources,
+        recovery: RecoveryCoordinator,
+        progress: ProgressPublisher,
+        *,
+        is_memory_shared: bool = False,
+    ) -> None:
+        """`recovery` interrupts waits and takes the reports of old leases; `progress` is flushed before each wait.
+
+        `is_memory_shared`: the iterating thread also sends from `memory`, so no other thread may flush it.
+        """
+        process_index = resources.consumer_process_index
+        self.memory = memory
+        self._shard = resources.plan.shard.for_segment(len(resources.plan.segments) - 1)
+        self._progress = progress
+        self._region = region = resources.board.region(process_index)
+        self._recorder = DurationRecorder(region.receive_histogram_words, len(RECEIVE_PHASES), region.receive_ledger)
+        self._receiver = make_receiver(
+            resources.consumer_trace,
+            resources.pipes[-1].read_fd,
+            memory,
+            resources.consumer_wake_event,
+            recovery.is_interrupted,
+            self._recorder,
+            self._on_tick,
+            readonly=False,
+        )
+        self._held_memory = HeldMemoryLimit(
+            memory,
+            resources.plan.memory_bytes * MAX_HELD_FRACTION,
+            partial(region.__setitem__, ProcessCounter.HELD_BYTES),
+        )
+        self._stale_leases = StaleLeaseReporter(memory, 0, partial(recovery.record_era_entry, process_index))
+        self._last_flush_ns = 0
+        self._is_memory_shared = is_memory_shared
+        self._iterating_thread_id = -1
+
+    def receive(self, generation: int) -> ReceivedPacket | None:
+        """The next packet of `generation`; None if the wait was interrupted. Raises RunError for a damaged packet."""
+        if self.memory.lease_count > EXPECTED_LEASES or self._held_memory.held_bytes:
+            self._receiver.copy_all = self._held_memory.check()
+        try:
+            return self._receiver.receive(generation)
+        except UnreadableItemError as error:
+            item = format_item(self._shard, error.key)
+            raise RunError(
+                f"{SINK_NAME}, item {item}: {error}",
+                stage=SINK_NAME,
+                worker=0,
+                item=item,
+                trace=format_user_traceback(error),
+            ) from error
+        except TransportError as error:
+            raise RunError(f"{SINK_NAME}: {error}", stage=SINK_NAME, worker=0) from error
+
+    def enter_era(self, era: int) -> None:
+        """Enter a seek of `era`, on the thread that iterates from now on."""
+        self._iterating_thread_id = threading.get_ident()
+        if self._stale_leases.enter_era(era):
+            self._stale_leases.report()
+
+    def publish_held_bytes(self) -> None:
+        """Write the bytes that the caller holds to the board, as they are now."""
+        self._receiver.copy_all = self._held_memory.measure()
+
+    # ------------------------------------------------------------------ upkeep
+
+    def _on_tick(self) -> None:
+        """Publish that the caller waits for an item, and run the upkeep. Called at every tick of such a wait."""
+        self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
+        self.run_upkeep()
+
+    def run_upkeep(self) -> None:
+        """Exchange released blocks with the other processes, publish progress, and now and then the counters."""
+        self.memory.flush_releases()
+        self.memory.collect_releases()
+        self._progress.flush()
+        now_ns = perf_counter_ns()
+        if now_ns - self._last_flush_ns > _FLUSH_INTERVAL_NS:
+            self._last_flush_ns = now_ns
+            self.flush()
+            self._stale_leases.report_if_any()
+
+    def flush(self) -> None:
+        """Write the counters to the board, and report released blocks to their owners."""
+        if self._is_memory_shared and self._iterating_thread_id != threading.get_ident():
+            return  # the iterating thread does it, and two threads must not do it at once
+        self.memory.flush_releases()
+        self._recorder.flush()
+        self._region[ProcessCounter.STARVED_NS] = self._receiver.starved_ns
+        self._region[ProcessCounter.COPIED_OUT_ITEMS] = self._receiver.copied_out_items
+
+    def close(self) -> None:
+        """Release what can be released, and stop receiving. The iterating thread has stopped."""
+        self._is_memory_shared = False
+        self.flush()
+        self._receiver.close()
+
+    def release_references(self) -> None:
+        """Break the reference cycle through the receiver, so that `memory` is freed with its last user."""
+        del self._receiver
+
+
+_PROCESS_END_WAIT_S: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryHandle:
+    """What a caller needs to send delivered items on to other processes: their memory and its descriptors, by arena.
+
+    `release_fds` accept the records of released blocks. The caller must call `on_tick` in every wait.
+    """
+
+    memory: SharedMemoryPool
+    arena_fds: dict[int, int]
+    release_fds: dict[int, int]
+    memory_bytes: int
+    on_tick: Callable[[], None]
+
+
+class Consumer:
+    """Delivers items in order, one epoch per iteration. Each iteration starts with a seek, even inside an epoch."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """Receive from the last hop of the supervisor's run."""
+        self._plan = plan = supervisor.plan
+        self._resources = resources = supervisor.resources
+        self._recovery = supervisor.recovery
+        self._progress = ProgressPublisher(resources.board, len(plan.segments) - 1, resources.segment_wake_events[-1])
+        memory = SharedMemoryPool(
+            None,
+            dict(resources.arena_memfds),
+            resources.release_write_fds,
+            writable=True,
+            limit_bytes=plan.memory_bytes,
+        )
+        memory.attach_transports(open_transports(resources.transports.items(), plan.config_dir))
+        self._reader = HopReader(memory, resources, self._recovery, self._progress)
+        self._trace = resources.consumer_trace
+        self._delivery: GenerationDelivery | None = None
+        self._is_epoch_complete = True  # no epoch is in progress
+        self._is_recovering = False
+        self._is_closed = False
+        self.is_process_ending = False
+        """Set before a close at the interpreter's exit: a daemon thread that still iterates then waits for the end."""
+        self.statistics = DeliveryStatistics(supervisor.started_ns)
+        # Not at each item, which would cost a loop over small dicts a twentieth.
+        supervisor.call_regularly(partial(self.statistics.publish, resources.board.delivery_words))
+
+    def share_memory(self) -> MemoryHandle:
+        """Return what a caller needs to send items on to other processes. Call it once, before the first epoch.
+
+        Delivered items can then be forwarded from the returned `memory`, by the iterating thread. It has an arena for
+        what must be copied. From then on only that thread reports released blocks to their owners.
+        """
+        resources, memory_bytes = self._resources, self._plan.memory_bytes
+        process_index = resources.consumer_process_index
+        self._recovery.add_consumer_arena()
+        release_fds = resources.release_write_fds
+        memory = SharedMemoryPool(
+            Arena(process_index, resources.arena_memfds[process_index], memory_bytes),
+            dict(resources.arena_memfds),
+            {**release_fds, process_index: resources.release_pipes[process_index][0]},  # it reads its own releases
+            writable=True,
+            limit_bytes=memory_bytes,
+        )
+        memory.attach_transports(open_transports(resources.transports.items(), self._plan.config_dir))
+        region = resources.board.region(process_index)
+        memory.on_live_bytes = partial(region.__setitem__, ProcessCounter.LIVE_BYTES)
+        self._reader.close()
+        self._reader = HopReader(memory, resources, self._recovery, self._progress, is_memory_shared=True)
+        return MemoryHandle(
+            memory=memory,
+            arena_fds=dict(resources.arena_memfds),
+            release_fds=release_fds,
+            memory_bytes=memory_bytes,
+            on_tick=self._reader.run_upkeep,
+        )
+
+    @property
+    def committed_cursor(self) -> Cursor:
+        """The cursor after the last delivered item; a seek to it reproduces everything that follows."""
+        return Cursor() if self._delivery is None else self._recovery.add_stream_state(self._delivery.cursor)
+
+    def find_lease(self, address: int, nbytes: int) -> Lease | None:
+        """Return the live lease that contains these bytes, or None."""
+        return self._reader.memory.find_lease(address, nbytes)
+
+    def flush(self) -> None:
+        """Write the counters to the board, and report released blocks to their owners."""
+        self._reader.flush()
+
+    # ------------------------------------------------------------------ an epoch
+
+    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
+        """Return an iterator over an epoch from `cursor` on. The workers start at once, not with the first `next`."""
+        iteration = self.statistics.outside_clock.begin_iteration()
+        delivery = self._enter_generation(epoch, cursor or Cursor(), rebuild_stateful=not self._is_epoch_complete)
+        return self._iter_items(epoch, delivery, iteration)
+
+    def _enter_generation(
+        self, epoch: int, cursor: Cursor, *, rebuild_stateful: bool = True, is_recovery: bool = False
+    ) -> GenerationDelivery:
+        """Seek: answer the coordinator with `cursor`, and begin its new generation there."""
+        seek = self._recovery.begin_generation(
+            cursor, epoch, rebuild_stateful=rebuild_stateful, is_recovery=is_recovery
+        )
+        self._is_recovering = self._recovery.awaits_delivery
+        self._is_epoch_complete = False
+        self._delivery = delivery = GenerationDelivery(seek.generation, seek.cursor, self._plan, self._progress)
+        self._progress.start_generation(seek.generation, cursor.item, seek.windows[-1], delivery.count_early_items)
+        self._reader.enter_era(seek.era)
+        return delivery
+
+    def _iter_items(self, epoch: int, delivery: GenerationDelivery, iteration: int) -> Iterator[Any]:
+        statistics, receive, publish_progress = self.statistics, self._reader.receive, self._progress.publish
+        trace = self._trace
+        try:
+            while not delivery.is_complete:
+                started_ns = perf_counter_ns()
+                packet = receive(delivery.generation)
+                statistics.wait_ns += perf_counter_ns() - started_ns
+                if packet is None:
+                    delivery = self._handle_interrupt(epoch, delivery)
+                    continue
+                for ready in delivery.add(packet):
+                    box = self._take_item(ready)
+                    started_ns = perf_counter_ns()
+                    try:
+                        yield box.pop()
+                    finally:
+                        if trace is not None:
+                            trace.add(TraceKind.CONSUME, started_ns, perf_counter_ns(), ready.key)
+                    statistics.busy_ns += perf_counter_ns() - started_ns
+                    publish_progress(delivery.next_item)
+            self._reader.flush()
+            self._progress.flush()
+            self._is_epoch_complete = True
+        except Exception:
+            if not self._is_closed:
+                raise
+            self._end_closed_iteration()
+        finally:
+            statistics.outside_clock.end_iteration(iteration)
+
+    def _end_closed_iteration(self) -> NoReturn:
+        """End an iteration whose run another thread has closed. Raises UsageError."""
+        while self.is_process_ending:  # a daemon thread: an error that nobody can act on would be printed
+            sleep(_PROCESS_END_WAIT_S)
+        raise UsageError("this pipeline was closed by another thread; make a new one")
+
+    def _take_item(self, packet: ReceivedPacket) -> list[Any]:
+        """Count the item and return it in a box, so that this object keeps no reference to it."""
+        box = [packet.value]
+        packet.value = None
+        if self._is_recovering:
+            self._is_recovering = False
+            self._recovery.record_delivery()
+        self.statistics.count_item(packet.samples)
+        return box
+
+    def _handle_interrupt(self, epoch: int, delivery: GenerationDelivery) -> GenerationDelivery:
+        """Stop, and ask the coordinator what to do: go on, or seek to the cursor. Raises RunError if the run failed."""
+        self._reader.publish_held_bytes()
+        if self._recovery.resolve_interrupt(self.statistics.items):
+            return self._enter_generation(epoch, delivery.cursor, is_recovery=True)
+        return delivery
+
+    def close(self) -> None:
+        """Release what can be released, and stop receiving."""
+        self._is_closed = True
+        self.statistics.end()
+        self._reader.close()
+
+    def release_references(self) -> None:
+        """Break the reference cycles through the receiver and the last error, once nothing is read any more.
+
+        So each mapping, which holds a descriptor, is freed with its last user and not at a later garbage collection.
+        """
+        self._reader.release_references()
+        self._recovery.forget_failure()

@@ -1,0 +1,243 @@
+"""Snapshots of a run: everything that its engine, its report and a progress bar ask of it, as frozen values.
+
+In the caller's process, on any thread. Taking one reads the board and waits for nobody. RunSnapshot has the counters,
+deliveries and restarts, cheap enough for a progress bar. RunTimings has the histograms of stages and hops, for the
+record of the run. RunTrace has what each process did when, in a run that is traced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from time import perf_counter_ns
+
+from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
+from stagepipe.plan import SINK_NAME
+from stagepipe.runtime.consumer import Consumer, DeliverySnapshot
+from stagepipe.runtime.protocol import ProbeSample
+from stagepipe.runtime.supervisor import StallRestart, Supervisor, WorkerRestart, WorkerSlot
+from stagepipe.timing import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    Board,
+    CostLedger,
+    Histogram,
+    ProcessCounter,
+    ProcessRegion,
+    SlowItemRow,
+    StageCounter,
+    StageRegion,
+    TraceRing,
+    read_trace,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSnapshot:
+    """A worker slot and its present worker. Counters go on over restarts."""
+
+    slot: WorkerSlot
+    pid: int
+    is_ready: bool
+    counters: tuple[int, ...]
+    """Indexed by `ProcessCounter`."""
+    stage_counters: tuple[tuple[int, ...], ...]
+    """For each stage of the process, indexed by `StageCounter`."""
+    probe_samples: tuple[ProbeSample, ...]
+    """What a probe run has measured here."""
+
+    @property
+    def busy_ns(self) -> int:
+        """The time in its stages' code."""
+        return sum(counters[StageCounter.BUSY_NS] for counters in self.stage_counters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSnapshot:
+    """A run at one moment. `workers` are in the order of the chain; the first one reads the source."""
+
+    taken_at_ns: int
+    workers: tuple[WorkerSnapshot, ...]
+    deliveries: DeliverySnapshot
+    copied_out_items: int
+    """Items of which the consumer copied a part out of shared memory."""
+    restarts: tuple[WorkerRestart, ...]
+    stall_restarts: tuple[StallRestart, ...]
+    memory_pressures: tuple[tuple[int, int] | None, ...]
+    """For each segment (bytes of an item, items that fitted), if `memory` ever held less than the window."""
+
+    @property
+    def worker_groups(self) -> tuple[tuple[WorkerSnapshot, ...], ...]:
+        """The workers of each process of the plan."""
+        groups: dict[int, list[WorkerSnapshot]] = {}
+        for worker in self.workers:
+            groups.setdefault(worker.slot.worker_group, []).append(worker)
+        return tuple(map(tuple, groups.values()))
+
+    @property
+    def starting_stages(self) -> tuple[str, ...]:
+        """The names of the processes that have a worker that is not ready yet."""
+        return tuple(dict.fromkeys(worker.slot.process_plan.name for worker in self.workers if not worker.is_ready))
+
+
+def take_run_snapshot(supervisor: Supervisor, consumer: Consumer) -> RunSnapshot:
+    """Return the run as it is now. Takes some microseconds per worker."""
+    board = supervisor.board
+    consumer_region = board.region(supervisor.resources.consumer_process_index)
+    return RunSnapshot(
+        taken_at_ns=perf_counter_ns(),
+        workers=tuple(_take_worker_snapshot(supervisor, slot) for slot in supervisor.resources.slots),
+        deliveries=consumer.statistics.take_snapshot(),
+        copied_out_items=consumer_region[ProcessCounter.COPIED_OUT_ITEMS],
+        restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.history)),
+        stall_restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.stalls)),
+        memory_pressures=tuple(map(board.read_memory_pressure, range(board.layout.segment_count))),
+    )
+
+
+def _take_worker_snapshot(supervisor: Supervisor, slot: WorkerSlot) -> WorkerSnapshot:
+    worker = supervisor.workers[slot.process_index]
+    region = supervisor.board.region(slot.process_index)
+    return WorkerSnapshot(
+        slot=slot,
+        pid=worker.pid,
+        is_ready=worker.is_ready,
+        counters=region.read_counters(),
+        stage_counters=tuple(region.stage_region(index).read_counters() for index in range(region.stage_count)),
+        probe_samples=tuple(supervisor.probe_samples.get(slot.process_index, ())),
+    )
+
+
+@dataclass(frozen=True)
+class StageTimings:
+    """How long a stage took for its items, over all its workers; `slow_items` are the slowest of each worker."""
+
+    run_histogram: Histogram
+    slow_items: tuple[SlowItemRow, ...]
+
+
+@dataclass(frozen=True)
+class HopTimings:
+    """What a hop cost, over all workers of both sides."""
+
+    phase_histograms: dict[str, Histogram]
+    measured_costs: tuple[CostMeasurement, ...]
+    rule_changes: tuple[TransportRuleChange, ...]
+    messages_by_size_bits: dict[int, int]
+    """How many messages have a size of so many bits: 1 bit is 1 byte, 2 bits are 2 and 3 bytes."""
+
+
+@dataclass(frozen=True)
+class RunTimings:
+    """The histograms of a run: of its stages by name, and of its hops in the order of the chain."""
+
+    stages: dict[str, StageTimings]
+    hops: tuple[HopTimings, ...]
+
+
+def take_run_timings(supervisor: Supervisor) -> RunTimings:
+    """Return the histograms of the run as they are now. Takes a millisecond or more: they are large."""
+    timings = read_run_timings(
+        supervisor.board,
+        [[stage.name for stage in process.stages] for process in supervisor.plan.processes],
+        supervisor.resources.process_indices_by_group,
+    )
+    changes = map(supervisor.adaptive_transport.get_rule_changes, range(len(timings.hops)))
+    hops = [replace(hop, rule_changes=each) for hop, each in zip(timings.hops, changes, strict=True)]
+    return RunTimings(timings.stages, tuple(hops))
+
+
+def read_run_timings(
+    board: Board, stage_names: Sequence[Sequence[str]], process_indices_by_group: Sequence[Sequence[int]]
+) -> RunTimings:
+    """Return what the board tells, in another process too: without the changes of the transport rules.
+
+    `stage_names` are those of each process of the plan.
+    """
+    regions_by_group = [
+        [board.region(process_index) for process_index in process_indices]
+        for process_indices in process_indices_by_group
+    ]
+    stages = {
+        name: _take_stage_timings([region.stage_region(stage_index) for region in regions])
+        for names, regions in zip(stage_names, regions_by_group, strict=False)  # the consumer has none
+        for stage_index, name in enumerate(names)
+    }
+    return RunTimings(stages, tuple(_take_hop_timings(*sides) for sides in pairwise(regions_by_group)))
+
+
+def _take_stage_timings(regions: list[StageRegion]) -> StageTimings:
+    return StageTimings(
+        _sum_histograms(Histogram.from_words(region.run_histogram_words) for region in regions),
+        tuple(row for region in regions for row in region.read_slow_items()),
+    )
+
+
+def _take_hop_timings(senders: list[ProcessRegion], receivers: list[ProcessRegion]) -> HopTimings:
+    sender_histograms = [region.phase_histograms() for region in senders]
+    receiver_histograms = [region.phase_histograms() for region in receivers]
+    sides = ((SEND_PHASES, sender_histograms), (RECEIVE_PHASES, receiver_histograms))
+    return HopTimings(
+        {
+            phase: _sum_histograms(histograms[phase] for histograms in side)
+            for phases, side in sides
+            for phase in phases
+        },
+        tuple(
+            summarize_ledgers(
+                [region.send_ledger for region in senders], [region.receive_ledger for region in receivers]
+            )
+        ),
+        (),
+        _count_sizes([region.send_ledger for region in senders]),
+    )
+
+
+def _count_sizes(ledgers: list[CostLedger]) -> dict[int, int]:
+    counts: Counter[int] = Counter()
+    for ledger in ledgers:
+        for entry in ledger.entries():
+            counts[entry.size_bits] += entry.cost_histogram.count
+    return dict(sorted(counts.items()))
+
+
+def _sum_histograms(histograms: Iterable[Histogram]) -> Histogram:
+    return reduce(add, histograms)
+
+
+@dataclass(frozen=True)
+class ProcessTrace:
+    """The ring of a worker slot, or of the consumer. `group`: its place in the chain, and so the hop that it feeds."""
+
+    name: str
+    group: int
+    ring: TraceRing
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """The rings of all processes in the order of the chain, the consumer's last, and the deaths that led to restarts.
+
+    The processes of `restarts` are indices of `processes`.
+    """
+
+    processes: tuple[ProcessTrace, ...]
+    restarts: tuple[WorkerRestart, ...]
+
+
+def take_run_trace(supervisor: Supervisor) -> RunTrace:
+    """Return the trace of a run that was started with one. Its workers have ended, or the last records may be torn."""
+    resources = supervisor.resources
+    names = [(slot.name, slot.worker_group) for slot in resources.slots]
+    names.append((SINK_NAME, len(supervisor.plan.processes)))
+    return RunTrace(
+        tuple(
+            ProcessTrace(name, group, read_trace(resources.trace_fds[index]))
+            for index, (name, group) in enumerate(names)
+        ),
+        tuple(supervisor.recovery.restarts.history),
+    )

@@ -1,0 +1,688 @@
+"""The worker processes of a run: their resources, their start and exit, and the pool that starts them and successors.
+
+In the caller's process. The pipes, arenas, board and wake events of a run are made before any worker starts. They are
+anonymous descriptors, owned by the supervisor: nothing appears in the file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from time import monotonic, perf_counter_ns
+from typing import Final
+
+import psutil
+
+from stagepipe.core import bind_lifetime, fork_lock, format_bytes, register_owner
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole
+from stagepipe.runtime.fork_server import (
+    UNKNOWN_EXIT_CODE,
+    ForkedProcess,
+    ForkServer,
+    SpawnNeededError,
+    find_preload,
+    fork_process,
+    get_fork_server,
+    make_worker_environment,
+)
+from stagepipe.runtime.logs import OutputCollector
+from stagepipe.runtime.protocol import (
+    BROKEN_CUDA_EXIT_CODE,
+    STACK_DUMP_SIGNAL,
+    SentPlan,
+    WorkerSpec,
+    extract_user_stacks,
+    pickle_main_objects,
+    send_plan,
+    write_worker_spec,
+)
+from stagepipe.timing import Board, BoardLayout, TraceBuffer, make_board_fd, make_trace_fd
+from stagepipe.transport import PipeEnds, WakeEvent, load_transport, make_arena_fd, make_byte_pipe, make_packet_pipe
+
+
+@dataclass
+class WorkerStartHook:
+    """A function that each worker calls with its WorkerSpec when it starts, before it connects to the supervisor.
+
+    `target` is "package.module:function", importable in the worker; None means no hook. `argument` travels in the spec,
+    as `start_hook_argument`.
+    """
+
+    target: str | None = None
+    argument: str = ""
+
+
+WORKER_START_HOOK: Final = WorkerStartHook()
+"""The hook of all workers that this process starts from now on. Tests set it with `stagepipe.testing`."""
+
+
+@dataclass(frozen=True)
+class WorkerSlot:
+    """A place in the run for one worker at a time; a restarted worker takes over its predecessor's slot."""
+
+    process_index: int  # counts all workers of the run
+    worker_group: int  # index of `process_plan` in `Plan.processes`
+    worker: int  # counts the workers of the group
+    process_plan: ProcessPlan
+
+    @property
+    def name(self) -> str:
+        """Stage and worker number, as in `decode/1`."""
+        return f"{self.process_plan.name}/{self.worker}"
+
+
+def make_worker_slots(processes: Sequence[ProcessPlan]) -> tuple[WorkerSlot, ...]:
+    """Return a slot for each worker of a run, in the order of the chain."""
+    group_workers = [(group, worker) for group, process in enumerate(processes) for worker in range(process.workers)]
+    return tuple(
+        WorkerSlot(index, group, worker, processes[group]) for index, (group, worker) in enumerate(group_workers)
+    )
+
+
+def group_process_indices(slots: Sequence[WorkerSlot]) -> list[list[int]]:
+    """Return the process indices of each worker group, in the order of the chain; the consumer's come last."""
+    groups: dict[int, list[int]] = {}
+    for slot in slots:
+        groups.setdefault(slot.worker_group, []).append(slot.process_index)
+    return [*groups.values(), [len(slots)]]
+
+
+@dataclass
+class RunResources:
+    """All descriptors of a run, each closed once, by `close`.
+
+    Processes are numbered: the workers in the order of `slots`, then the consumer.
+    """
+
+    plan: Plan
+    is_traced: bool = False
+    slots: tuple[WorkerSlot, ...] = ()
+    pipes: list[PipeEnds] = field(default_factory=list)
+    arena_memfds: dict[int, int] = field(default_factory=dict)
+    release_pipes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    segment_wake_events: list[WakeEvent] = field(default_factory=list)
+    worker_wake_events: dict[int, WakeEvent] = field(default_factory=dict)
+    supervisor_pidfd: int = -1
+    """Of this process: workers exit when it has."""
+    board_fd: int = -1
+    board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
+    board: Board = field(init=False)
+    """`board_fd`, mapped into this process. It stays readable after `close`."""
+    transports: dict[str, str] = field(default_factory=dict)
+    """What the processes share of each transport that is not built in, by its import path."""
+    trace_fds: dict[int, int] = field(default_factory=dict)
+    """The rings of a run that is traced, by process; the consumer has one too."""
+    consumer_trace: TraceBuffer | None = None
+    consumer_wake_event: WakeEvent = field(default_factory=WakeEvent)
+    """Ends the consumer's wait for an item."""
+
+    def __post_init__(self) -> None:
+        """Create everything. If that fails, close what was created."""
+        try:
+            self._create_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _create_all(self) -> None:
+        plan = self.plan
+        self.slots = make_worker_slots(plan.processes)
+        stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
+        self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
+        self.supervisor_pidfd = os.pidfd_open(os.getpid())
+        self.board_fd = make_board_fd(self.board_layout)
+        for target in dict.fromkeys(hop.transport for hop in plan.hops if hop.transport):
+            self.transports[target] = load_transport(target, plan.config_dir).prepare()
+        self.pipes = [make_packet_pipe(hop.capacity_packets) for hop in plan.hops]
+        for slot in self.slots:
+            self.arena_memfds[slot.process_index] = make_arena_fd(plan.memory_bytes)
+            self.release_pipes[slot.process_index] = make_byte_pipe()
+            self.worker_wake_events[slot.process_index] = WakeEvent()
+        self.segment_wake_events = [WakeEvent() for _ in plan.segments]
+        if self.is_traced:
+            self.trace_fds = {index: make_trace_fd() for index in self.process_indices}
+            self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index])
+        self.board = Board(self.board_fd, self.board_layout)
+        for hop_index, hop in enumerate(plan.hops):
+            self.board.rule_word(hop_index)[0] = hop.rule.word
+
+    def add_consumer_arena(self, era: int) -> None:
+        """Make an arena, now in `era`, and a release pipe for the consumer, which has none otherwise."""
+        self.arena_memfds[self.consumer_process_index] = make_arena_fd(self.plan.memory_bytes, era)
+        self.release_pipes[self.consumer_process_index] = make_byte_pipe()
+
+    @property
+    def consumer_process_index(self) -> int:
+        """The process index of the consumer, which is the caller's process."""
+        return len(self.slots)
+
+    @property
+    def release_write_fds(self) -> dict[int, int]:
+        """The write ends of the release pipes, by the process that reads them."""
+        return {owner: write_fd for owner, (_, write_fd) in self.release_pipes.items()}
+
+    @property
+    def process_indices(self) -> range:
+        """The process indices of all workers and of the consumer."""
+        return range(len(self.slots) + 1)
+
+    @property
+    def process_indices_by_group(self) -> list[list[int]]:
+        """The process indices of each worker group, in the order of the chain; the consumer's come last."""
+        return group_process_indices(self.slots)
+
+    def get_visible_arena_fds(self, slot: WorkerSlot) -> dict[int, int]:
+        """The arenas that a worker maps, by process index: its own and those of the groups before it."""
+        return {
+            other.process_index: self.arena_memfds[other.process_index]
+            for other in self.slots
+            if other.worker_group < slot.worker_group or other == slot
+        }
+
+    def get_release_fds(self, slot: WorkerSlot) -> dict[int, int]:
+        """The release pipes of a worker, by process index: its own read end, the write ends of the groups before it."""
+        write_fds = {
+            other.process_index: self.release_pipes[other.process_index][1]
+            for other in self.slots
+            if other.worker_group < slot.worker_group
+        }
+        return {**write_fds, slot.process_index: self.release_pipes[slot.process_index][0]}
+
+    def get_segment_processes_by_stage(self, slot: WorkerSlot) -> tuple[tuple[int, ...], ...]:
+        """The processes whose arenas hold items of the segment that a worker feeds: it, then those of each stage."""
+        segment = slot.process_plan.output_segment
+        stage_slots = [
+            other
+            for other in self.slots
+            if other.process_plan.role is ProcessRole.STAGE and other.process_plan.input_segment == segment
+        ]
+        groups = dict.fromkeys(other.worker_group for other in stage_slots)
+        return (slot.process_index,), *(
+            tuple(other.process_index for other in stage_slots if other.worker_group == group) for group in groups
+        )
+
+    def get_reader_processes(self, slot: WorkerSlot) -> tuple[int, ...]:
+        """The workers that read from the hop that a worker feeds; none if the consumer does."""
+        return tuple(other.process_index for other in self.slots if other.worker_group == slot.worker_group + 1)
+
+    def get_wake_event_fds(self, slot: WorkerSlot) -> dict[int, int]:
+        """The wake events of the segments that a worker feeds or consumes, by segment."""
+        return {
+            segment: self.segment_wake_events[segment].fd
+            for segment in {slot.process_plan.input_segment, slot.process_plan.output_segment}
+        }
+
+    def reclaim_buffers(self) -> None:
+        """Free what dead workers held in transports: all processes have dropped the packets of before their death."""
+        for target, shared in self.transports.items():
+            load_transport(target, self.plan.config_dir).reclaim(shared)
+
+    def close(self) -> None:
+        """Close every descriptor, and remove what transports have made."""
+        for target, shared in self.transports.items():
+            load_transport(target, self.plan.config_dir).remove(shared)
+        for pipe in self.pipes:
+            pipe.close()
+        for wake_event in (
+            *self.segment_wake_events,
+            *self.worker_wake_events.values(),
+            self.consumer_wake_event,
+        ):
+            wake_event.close()
+        fds = [
+            self.supervisor_pidfd,
+            self.board_fd,
+            *self.arena_memfds.values(),
+            *self.trace_fds.values(),
+            *(fd for pair in self.release_pipes.values() for fd in pair),
+        ]
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.pipes = []
+        self.transports = {}
+        self.segment_wake_events = []
+        self.worker_wake_events = {}
+        self.arena_memfds = {}
+        self.release_pipes = {}
+        self.trace_fds = {}
+        self.supervisor_pidfd = -1
+        self.board_fd = -1
+
+
+_log = logging.getLogger("stagepipe")
+StartedProcess = ForkedProcess | subprocess.Popen[bytes]
+
+
+class ProcessStarter:
+    """Starts the processes of a plan's workers."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start no process yet."""
+        self._is_forking = plan.start == "fork"
+        self._preload = find_preload(plan)
+        self._fork_server: ForkServer | None = None
+        self._spawn_reasons: list[tuple[str, str]] = []
+
+    def prepare(self) -> None:
+        """Wait until there is a fork server, if one is used. Hold no lock: a fork of this process need not wait."""
+        if self._is_forking:
+            self._fork_server = get_fork_server(self._preload)
+
+    def log_spawn_reasons(self) -> None:
+        """Log why workers were spawned. Hold no lock: a handler may fork, and a fork waits for locks."""
+        while self._spawn_reasons:
+            _log_spawn(*self._spawn_reasons.pop())
+
+    def start(self, worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
+        """Start the process of a worker. Neither waits nor logs. Raises OSError where the system refuses."""
+        spec_fd = write_worker_spec(worker_spec)
+        try:
+            if self._fork_server is not None:
+                try:
+                    return _fork(self._fork_server, worker_spec, spec_fd, crash_log_fd, output_fd)
+                except SpawnNeededError as reason:
+                    self._spawn_reasons.append((worker_spec.plan.name, str(reason)))
+            return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
+        finally:
+            os.close(spec_fd)
+
+
+def _fork(
+    server: ForkServer, worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int
+) -> ForkedProcess:
+    named_fds = {
+        "spec": spec_fd,
+        "crash_log": crash_log_fd,
+        "lifetime": worker_spec.lifetime_fd,
+        "output": output_fd,
+    }
+    threads = worker_spec.plan.first_stage.threads or 1
+    return fork_process(server, _make_environment(worker_spec), named_fds, worker_spec.inherited_fds, threads)
+
+
+def _spawn(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> subprocess.Popen[bytes]:
+    own_fds = (spec_fd, crash_log_fd, worker_spec.lifetime_fd)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "stagepipe.worker", *map(str, own_fds)],
+        pass_fds=sorted({spec_fd, crash_log_fd, *worker_spec.inherited_fds}),
+        env=_make_environment(worker_spec),
+        stdin=subprocess.DEVNULL,
+        stdout=output_fd,
+        stderr=output_fd,
+        process_group=0,
+    )
+
+
+@lru_cache(maxsize=100)  # once for each stage and reason
+def _log_spawn(stage: str, reason: str) -> None:
+    _log.info("%s starts with an interpreter of its own, which takes longer than a fork: %s", stage, reason)
+
+
+def _make_environment(worker_spec: WorkerSpec) -> dict[str, str]:
+    plan = worker_spec.plan
+    devices = plan.visible_devices
+    visible = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices[worker_spec.worker]}
+    return make_worker_environment(plan.first_stage.threads or 1, {**visible, **plan.first_stage.env})
+
+
+_STOP_TIMEOUT_S = 5.0
+"""How long workers may take to exit after the stop command, before SIGTERM."""
+_SIGTERM_TIMEOUT_S = 2.0
+"""How long they may take after SIGTERM, before SIGKILL."""
+_SIGKILL_TIMEOUT_S = 5.0
+"""How long to wait for the kernel to end them after SIGKILL."""
+_STACK_DUMP_TIMEOUT_S = 0.3
+_SIGNAL_NAMES = {signal_number.value: signal_number.name for signal_number in signal.Signals}
+
+
+class WorkerProcess:
+    """A started worker. Owns its pidfd, its lifetime pipe and the memfd of its crash log."""
+
+    def __init__(
+        self,
+        slot: WorkerSlot,
+        worker_spec: WorkerSpec,
+        lifetime_write_fd: int,
+        output_collector: OutputCollector,
+        starter: ProcessStarter,
+    ) -> None:
+        """Start the worker.
+
+        It takes ownership of `lifetime_write_fd`, which stays open in this process alone while the worker may live.
+        What the worker prints and logs goes to `output_collector`.
+        """
+        self.slot = slot
+        self.incarnation = worker_spec.incarnation
+        self._syntax = worker_spec.plan.first_stage.syntax
+        self.is_ready = False
+        self.ready_at_ns = 0
+        self.timeout_reason = ""
+        """Which timeout it exceeded, if it was killed for that; else ""."""
+        self.rss_bytes = 0
+        self._owned_fds = [lifetime_write_fd]
+        register_owner(self)
+        try:
+            self._crash_log_fd = self._own_fd(os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC))
+            with output_collector.open_pipe(slot.process_plan.first_stage.row, slot.worker) as output_fd:
+                self._popen = starter.start(worker_spec, self._crash_log_fd, output_fd)
+            self.pid = self._popen.pid
+            self._process = psutil.Process(self.pid)
+            bind_lifetime(worker_spec.lifetime_fd, self.pid)
+            self.pidfd = self._own_fd(os.pidfd_open(self.pid))
+        except BaseException:
+            self._close_fds()
+            raise
+
+    def _own_fd(self, fd: int) -> int:
+        self._owned_fds.append(fd)
+        return fd
+
+    def _close_fds(self) -> None:
+        for fd in self._owned_fds:
+            os.close(fd)
+        self._owned_fds.clear()
+
+    def abandon_in_child(self) -> None:
+        """Close the descriptors: a child that kept the lifetime pipe open would keep the worker alive."""
+        self._close_fds()
+
+    @property
+    def name(self) -> str:
+        """Stage and worker number, as in `decode/1`."""
+        return self.slot.name
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the signal number if a signal killed it; None while it runs."""
+        return self._popen.poll()
+
+    def describe_exit(self, *, has_oom_kill: bool = False) -> str:
+        """Why it exited, as the predicate of a sentence.
+
+        `has_oom_kill`: the kernel's out-of-memory killer has just killed a process.
+        """
+        exit_code = self._popen.poll()
+        if self.timeout_reason:
+            return self.timeout_reason
+        if exit_code is None:
+            return "is running"
+        if exit_code == BROKEN_CUDA_EXIT_CODE:
+            return "ended because CUDA fails in its process from now on, after the error that it printed"
+        if exit_code == UNKNOWN_EXIT_CODE:
+            return "ended, and how is not known, because the fork server that started it has died"
+        if exit_code >= 0:
+            return f"exited unexpectedly with exit code {exit_code}"
+        return self._describe_signal_death(-exit_code, has_oom_kill=has_oom_kill)
+
+    def _describe_signal_death(self, signal_number: int, *, has_oom_kill: bool) -> str:
+        name = _SIGNAL_NAMES.get(signal_number, f"signal {signal_number}")
+        if signal_number == signal.SIGKILL:
+            memory_use = self._describe_memory_use()
+            if has_oom_kill:
+                return f"was killed by the kernel because memory ran out ({name}){memory_use}"
+            return f"was killed by {name}, by another process or by the kernel because memory ran out{memory_use}"
+        if signal_number == signal.SIGSEGV:
+            return (
+                f"was killed by {name}: a fault in native code, or a write to its read-only input "
+                f"(if so, set `{self._syntax.format_setting('mutable', value=True)}` on the stage)"
+            )
+        if signal_number == signal.SIGBUS:
+            return (
+                f"was killed by {name}: memory ran out for a page of shared memory, or a file that it had mapped was "
+                f"truncated{self._describe_memory_use()}"
+            )
+        return f"was killed by {name}"
+
+    def _describe_memory_use(self) -> str:
+        return f"; it used {format_bytes(self.rss_bytes)} of memory when last sampled" if self.rss_bytes else ""
+
+    @property
+    def has_memory_fault(self) -> bool:
+        """Whether SIGSEGV or SIGBUS killed it."""
+        return self._popen.poll() in {-signal.SIGSEGV, -signal.SIGBUS}
+
+    @property
+    def was_killed_externally(self) -> bool:
+        """Whether SIGKILL killed it, other than for a timeout."""
+        return self._popen.poll() == -signal.SIGKILL and not self.timeout_reason
+
+    def sample_memory(self) -> None:
+        """Record its resident memory, which the message names if it is killed."""
+        with contextlib.suppress(psutil.Error):
+            self.rss_bytes = self._process.memory_info().rss
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is stopped, by SIGSTOP or a debugger. Its timeouts do not run then."""
+        try:
+            return self._process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+        except psutil.Error:
+            return False
+
+    def dump_stacks(self) -> str:
+        """The Python stacks of all its threads. Takes at most 0.3 s. Native code shows as the line that called it."""
+        size_before = os.fstat(self._crash_log_fd).st_size
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, STACK_DUMP_SIGNAL)
+        size = size_before
+        deadline = monotonic() + _STACK_DUMP_TIMEOUT_S
+        while monotonic() < deadline:
+            select.select((), (), (), _STACK_DUMP_TIMEOUT_S / 30)
+            previous_size = size
+            size = os.fstat(self._crash_log_fd).st_size
+            if size == previous_size > size_before:
+                break
+        return self._read_crash_log_range(size_before, size)
+
+    def kill_after_timeout(self, reason: str) -> None:
+        """Dump its stacks to its crash log, then kill it. The supervisor then handles it like any other death."""
+        self.timeout_reason = reason
+        self.dump_stacks()
+        self.send_signal(signal.SIGKILL)
+
+    def read_crash_log(self) -> str:
+        """The Python stacks that it wrote when a signal killed it or `dump_stacks` asked for them; else ""."""
+        return self._read_crash_log_range(0, os.fstat(self._crash_log_fd).st_size)
+
+    def _read_crash_log_range(self, start_offset: int, end_offset: int) -> str:
+        return extract_user_stacks(
+            os.pread(self._crash_log_fd, min(end_offset - start_offset, 1 << 16), start_offset).decode(errors="replace")
+        )
+
+    def send_signal(self, signal_number: int) -> None:
+        """Send a signal to its process group: to it and the children that it forked."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal_number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its exit. Returns False if it still runs after `timeout_s`."""
+        try:
+            self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Kill the processes that it forked and left behind, and close its descriptors. Call after its exit."""
+        if self._owned_fds:  # only once: later the process group's number may be reused
+            self.send_signal(signal.SIGKILL)
+            if isinstance(self._popen, ForkedProcess):
+                self._popen.close()
+            self._close_fds()
+
+
+def terminate_workers(workers: Iterable[WorkerProcess], *, is_stop_requested: bool) -> list[str]:
+    """Wait for the workers to exit, then send SIGTERM, then SIGKILL. Returns the names of those that needed a signal.
+
+    `is_stop_requested`: the workers have been told to stop, so wait for that before SIGTERM.
+    """
+    slow_workers: list[str] = []
+    running = [worker for worker in workers if worker.poll() is None]  # the pids of the others may be reused
+    for worker in running:
+        if not worker.is_ready:  # it is building its stages and does not receive commands yet
+            worker.send_signal(signal.SIGTERM)
+    for signal_number, timeout_s in (
+        (None, _STOP_TIMEOUT_S),
+        (signal.SIGTERM, _SIGTERM_TIMEOUT_S),
+        (signal.SIGKILL, _SIGKILL_TIMEOUT_S),
+    ):
+        if signal_number is not None:
+            for worker in running:
+                if worker.name not in slow_workers:
+                    slow_workers.append(worker.name)
+                    _log_slow_exit(worker, is_stop_requested=is_stop_requested)
+            for worker in running:
+                worker.send_signal(signal_number)
+        deadline = monotonic() + (0.0 if signal_number is None and not is_stop_requested else timeout_s)
+        running = [worker for worker in running if not worker.wait(max(deadline - monotonic(), 0.0))]
+        if not running:
+            break
+    return slow_workers
+
+
+def _log_slow_exit(worker: WorkerProcess, *, is_stop_requested: bool) -> None:
+    """Log the stacks of a worker that does not exit."""
+    if is_stop_requested and worker.is_ready and not worker.is_stopped:
+        message = "%s did not exit within %.0f s of the stop request and will be terminated; %s"
+        _log.warning(message, worker.name, _STOP_TIMEOUT_S, describe_stacks(worker.dump_stacks()))
+
+
+def describe_stacks(stacks: str) -> str:
+    """Return the end of a sentence that shows stacks; a worker in native code, or in its teardown, may have none.
+
+    >>> describe_stacks("Thread 0x1 (most recent call first):")
+    'it runs no Python code'
+    """
+    return f"its stacks:\n{stacks}" if "  File " in stacks else "it runs no Python code"
+
+
+class WorkerPool:
+    """The workers by process index. Each slot has one worker at a time.
+
+    A restarted worker takes over its predecessor's descriptors and counters. Its incarnation is one higher.
+    """
+
+    def __init__(
+        self, plan: Plan, resources: RunResources, control_socket_fd: int, output_collector: OutputCollector
+    ) -> None:
+        """Start no worker yet. What workers print and log goes to `output_collector`."""
+        self._plan = plan
+        self._resources = resources
+        self._control_socket_fd = control_socket_fd
+        self._output_collector = output_collector
+        self._starter = ProcessStarter(plan)
+        self.workers: dict[int, WorkerProcess] = {}
+        self._incarnations: dict[int, int] = {}
+        self._main_pickles: Mapping[str, bytes] = {}
+        self._sent_plans: dict[int, SentPlan] = {}
+        """What the workers of a process plan are sent, by worker group; pickled when the first of them starts."""
+        self._lock = threading.Lock()
+        self.is_stopping = False
+
+    def start_all(self) -> None:
+        """Start the first worker of every slot. If one cannot be started, end the others."""
+        self._main_pickles = pickle_main_objects(self._plan)
+        self._starter.prepare()
+        try:
+            for slot in self._resources.slots:
+                self._start_worker(slot, 0, perf_counter_ns())
+        except BaseException:
+            terminate_workers(self.workers.values(), is_stop_requested=False)
+            raise
+        self._starter.log_spawn_reasons()
+
+    def restart_worker(self, slot: WorkerSlot, era: int, died_ns: int) -> WorkerProcess | None:
+        """Start the successor of a worker that died at `died_ns` (`perf_counter_ns`). None once the pool is stopping.
+
+        Raises OSError if it cannot be started.
+        """
+        self._starter.prepare()
+        with self._lock:
+            worker = None if self.is_stopping else self._start_worker(slot, era, died_ns)
+        self._starter.log_spawn_reasons()
+        return worker
+
+    def begin_stop(self) -> bool:
+        """Start no more workers from now on. Returns False if that was so already."""
+        with self._lock:
+            was_stopping = self.is_stopping
+            self.is_stopping = True
+        return not was_stopping
+
+    def _start_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
+        with fork_lock:  # a child that inherits a lifetime pipe must know it
+            return self._spawn_worker(slot, era, started_ns)
+
+    def _spawn_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
+        plan = self._plan
+        resources = self._resources
+        incarnation = self._incarnations.get(slot.process_index, -1) + 1
+        self._incarnations[slot.process_index] = incarnation
+        sent_plan = self._sent_plans.get(slot.worker_group)
+        if sent_plan is None:
+            sent_plan = self._sent_plans[slot.worker_group] = send_plan(slot.process_plan)
+        lifetime_read_fd, lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        worker_spec = WorkerSpec(
+            process=slot.process_index,
+            worker=slot.worker,
+            worker_group=slot.worker_group,
+            incarnation=incarnation,
+            era=era,
+            plan=slot.process_plan,
+            sent_plan=sent_plan,
+            outbound=plan.hops[slot.worker_group],
+            in_fd=resources.pipes[slot.worker_group - 1].read_fd if slot.worker_group else None,
+            out_fd=resources.pipes[slot.worker_group].write_fd,
+            arena_fds=resources.get_visible_arena_fds(slot),
+            release_fds=resources.get_release_fds(slot),
+            transports=tuple(resources.transports.items()),
+            segment_processes_by_stage=resources.get_segment_processes_by_stage(slot),
+            reader_processes=resources.get_reader_processes(slot),
+            wake_event_fds=resources.get_wake_event_fds(slot),
+            wake_fd=resources.worker_wake_events[slot.process_index].fd,
+            board_fd=resources.board_fd,
+            layout=resources.board_layout,
+            lifetime_fd=lifetime_read_fd,
+            control_socket_fd=self._control_socket_fd,
+            supervisor_pidfd=resources.supervisor_pidfd,
+            memory_bytes=plan.memory_bytes,
+            seed=plan.seed,
+            any_order=plan.any_order,
+            limit=plan.limit,
+            shard=plan.shard,
+            stage_names=plan.stage_names,
+            config_dir=plan.config_dir,
+            sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            main_pickles=self._main_pickles,
+            started_ns=started_ns,
+            keep_idle_pages=plan.keep_idle_pages,
+            is_probe=plan.is_probe,
+            records_digests=plan.records_digests,
+            trace_fd=resources.trace_fds.get(slot.process_index),
+            start_hook=WORKER_START_HOOK.target,
+            start_hook_argument=WORKER_START_HOOK.argument,
+        )
+        try:
+            worker = self.workers[slot.process_index] = WorkerProcess(
+                slot, worker_spec, lifetime_write_fd, self._output_collector, self._starter
+            )
+        finally:
+            os.close(lifetime_read_fd)
+        return worker
+
+    def close(self) -> None:
+        """Close the descriptors of all workers. Call after their exit."""
+        for worker in self.workers.values():
+            worker.close()
+        while self._sent_plans:
+            os.close(self._sent_plans.popitem()[1].fd)
