@@ -388,7 +388,8 @@ def _to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     definition = value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value)
-    return f"\0{get_recorded_module(str(definition.__module__))}.{definition.__qualname__}"
+    name = definition.__qualname__
+    return f"\0{get_recorded_module(str(definition.__module__), name)}.{name}"
 
 
 def load(

@@ -11,7 +11,56 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-_SOURCES: Final = "stagepipe.sources."
+_PACKAGES: Final = ("stagepipe.sources.", "stagepipe.stages.", "stagepipe.sinks.")
+_RECORDED_PLACES: Final = {
+    name: place
+    for place, names in {
+        "sinks.npy_sink": ("NpySink", "NpzShardSink"),
+        "sinks.npz_sink": ("NpzSink",),
+        "sinks.zarr_sink": ("ZarrSink",),
+        "sinks.jsonl_sink": ("JsonlSink",),
+        "sinks.webdataset_sink": ("WebDatasetSink",),
+        "sinks.hugging_face_sink": ("HuggingFaceSink",),
+        "sources.arrow_source": ("ArrowSource",),
+        "sources.batched_order": ("BatchedOrder",),
+        "sources.block_shuffled_order": ("BlockShuffledOrder",),
+        "sources.concat_source": ("ConcatOrder", "ConcatSource"),
+        "sources.csv_source": ("CsvSource",),
+        "sources.hdf5_source": ("Hdf5Source",),
+        "sources.joined_stream": ("IndexedPart", "JoinedStream", "StreamedPart"),
+        "sources.jsonl_source": ("JsonlSource",),
+        "sources.lance_source": ("LanceSource",),
+        "sources.mix_order": ("MixOrder",),
+        "sources.mix_schedule": ("Phase",),
+        "sources.mix_source": ("MixSource",),
+        "sources.npy_source": ("NpySource",),
+        "sources.numbers_source": ("NumbersSource",),
+        "sources.parquet_source": ("ParquetSource",),
+        "sources.sampler_order": ("SamplerOrder",),
+        "sources.shuffled_order": ("ShuffledOrder",),
+        "sources.source_parts": ("PartOrder", "SourcePart"),
+        "sources.stream_turns": ("SequentialTurns", "WeightedTurns"),
+        "sources.text_source": ("TextSource",),
+        "sources.zarr_source": ("ZarrSource",),
+        "sources.zip_source": ("ZipSource",),
+        "stages.bucket": ("Bucket",),
+        "stages.fetch_shard": ("FetchShard",),
+        "stages.filter": ("Filter",),
+        "stages.flat_map": ("FlatMap",),
+        "stages.model.module": ("Module",),
+        "stages.model.pipeline": ("HuggingFacePipeline",),
+        "stages.select_fields": ("Drop", "Rename", "Select"),
+        "stages.shuffle": ("Shuffle",),
+        "stages.table.grouping": ("FromRows",),
+        "stages.table.stages": ("Apply", "Convert", "ToRows"),
+        "stages.text.pack": ("Pack",),
+        "stages.text.quality": ("QualityFilter",),
+        "stages.text.tokenize": ("Tokenize",),
+        "stages.unbatch": ("Unbatch",),
+    }.items()
+    for name in names
+}
+"""Where saved files have the built-in classes that a config can hold, and what these hold, if not where they are."""
 
 
 def find_import_path(value: object, module: str, names: Sequence[str]) -> str | None:
@@ -44,12 +93,13 @@ def has_object(module: str, name: str, value: object) -> bool:
     return functools.reduce(lambda owner, attribute: getattr(owner, attribute, None), others, found) is value
 
 
-def get_recorded_module(module: str) -> str:
-    """The name of a module in states and dead letters. Those of the sources leave out the subfolder.
+def get_recorded_module(module: str, name: str) -> str:
+    """The name of the module of a class or function in states, journals and dead letters.
 
-    Saved files name the classes of the sources by modules that all lie in one folder. They must remain readable.
+    Saved files name what is built in by the module in which it was first defined. They must remain readable.
 
-    >>> get_recorded_module("stagepipe.sources.record_files.jsonl_source"), get_recorded_module("json.decoder")
-    ('stagepipe.sources.jsonl_source', 'json.decoder')
+    >>> get_recorded_module("stagepipe.sources.line_sources", "JsonlSource"), get_recorded_module("json", "dumps")
+    ('stagepipe.sources.jsonl_source', 'json')
     """
-    return _SOURCES + module.rpartition(".")[2] if module.startswith(_SOURCES) else module
+    place = _RECORDED_PLACES.get(name.partition(".")[0]) if module.startswith(_PACKAGES) else None
+    return module if place is None else f"stagepipe.{place}"

@@ -70,7 +70,7 @@ def get_display_name(value: Any) -> str:
     if module == "builtins":
         return str(definition.__qualname__)
     if module and is_installed(module):
-        return f"{get_recorded_module(module)}.{definition.__qualname__}"
+        return f"{get_recorded_module(module, definition.__qualname__)}.{definition.__qualname__}"
     return str(definition.__name__)
 
 
@@ -165,7 +165,7 @@ def fingerprint_function(function: FunctionType, build: Build) -> Fingerprint:
     home = str(function.__globals__.get("__name__", function.__module__))
     if not is_installed(home):
         return make_composite("function", function.__name__, _iter_function_parts(function, build))
-    name = f"{get_recorded_module(home)}.{function.__qualname__}"
+    name = f"{get_recorded_module(home, function.__qualname__)}.{function.__qualname__}"
     if is_importable(function):
         return make_exact("function", name)
     return make_composite("installed function", name, _iter_context(function, build))

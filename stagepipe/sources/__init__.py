@@ -1,19 +1,19 @@
 """The built-in sources. They run in the source's process; record sources also in the workers of the source.
 
-files_source      `FilesSource`, in YAML `stagepipe.sources.files`: the files that match a pattern
-dataset_source    `DatasetSource`, in YAML `stagepipe.sources.dataset`: a map-style or iterable dataset
-numbers_source    `NumbersSource`, in YAML `stagepipe.sources.numbers`: whole numbers
-record_files/     `TextSource`, `JsonlSource`, `CsvSource`, `WebdatasetSource`: lines of files, samples of tar files
-tables/           `ParquetSource`, `ArrowSource`, `HuggingFaceSource`, `LanceSource`: rows of tables
-arrays/           `NpySource`, `Hdf5Source`, `ZarrSource`: rows of arrays
-joined/           `ConcatSource`, `ZipSource`, `MixSource`: several sources as one
+files_source         `FilesSource`, in YAML `stagepipe.sources.files`; `NumbersSource`, `numbers`
+dataset_source       `DatasetSource`, `dataset`: a map-style or iterable dataset; streams that are told seed and epoch
+line_sources         `TextSource`, `JsonlSource`, `CsvSource`: the lines of files
+webdataset_source    `WebdatasetSource`: the samples of tar files
+table_sources        `ParquetSource`, `ArrowSource`, `LanceSource`: the rows of tables
+hugging_face_source  `HuggingFaceSource`: a dataset of Hugging Face
+array_sources        `NpySource`, `Hdf5Source`, `ZarrSource`: the rows of arrays
+joined_sources       `ConcatSource`, `ZipSource`, `MixSource`: several sources as one; joined_order, joined_streams
 
-record_source     `RecordSource`: the base of sources that read records from files
-seeded_stream     a stream that is told seed and epoch
-order/            the order of an epoch: shuffled, in blocks, by a sampler, in lists
-storage/          the files of a source, local or remote, and what is kept about them in the cache folder
-item_identities   what identifies a source's items: outputs that are kept for them are found again
-columns           checks the names of columns
+record_source        `RecordSource`: the base of sources that read records from files
+order                the order of an epoch: shuffled, in blocks, by a sampler, in lists
+stored_files         the files of a source, local or remote
+source_cache         what is kept about files in the cache folder
+item_identities      what identifies a source's items: outputs that are kept for them are found again
 
 A source is a class with `__len__` and `__getitem__`, which can start at any position; or a class with `__iter__`, a
 stream; or a function that returns an iterable. If it has a method `begin(epoch, seed)`, that is called before the first
@@ -22,17 +22,18 @@ item and after each seek. A `RecordSource` is a map-style dataset, which workers
 The lower-case names are aliases of the classes, for `uses: stagepipe.sources.files`.
 """
 
-from stagepipe.sources.arrays import Hdf5Source, NpySource, ZarrSource
+from stagepipe.sources.array_sources import Hdf5Source, NpySource, ZarrSource
 from stagepipe.sources.dataset_source import DatasetSource
-from stagepipe.sources.files_source import FilesSource
+from stagepipe.sources.files_source import FilesSource, NumbersSource
+from stagepipe.sources.hugging_face_source import HuggingFaceSource
 from stagepipe.sources.item_identities import ListedItems as ListedItems
 from stagepipe.sources.item_identities import identify_items as identify_items
 from stagepipe.sources.item_identities import is_known_source as is_known_source
-from stagepipe.sources.joined import ConcatSource, MixSource, ZipSource
-from stagepipe.sources.numbers_source import NumbersSource
-from stagepipe.sources.record_files import CsvSource, JsonlSource, TextSource, WebdatasetSource
+from stagepipe.sources.joined_sources import ConcatSource, MixSource, ZipSource
+from stagepipe.sources.line_sources import CsvSource, JsonlSource, TextSource
 from stagepipe.sources.record_source import RecordSource
-from stagepipe.sources.tables import ArrowSource, HuggingFaceSource, LanceSource, ParquetSource
+from stagepipe.sources.table_sources import ArrowSource, LanceSource, ParquetSource
+from stagepipe.sources.webdataset_source import WebdatasetSource
 
 arrow = ArrowSource
 """Alias of `ArrowSource`."""

@@ -1,4 +1,4 @@
-"""`FilesSource`: the files that match a pattern, with their path, bytes and label. Runs in the source's process."""
+"""`FilesSource`: the files that match a pattern, with path, bytes and label. `NumbersSource`: whole numbers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from urllib.parse import unquote, urlsplit
 from stagepipe.core import SourceFiles, describe_files
 from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
-from stagepipe.sources.storage import (
-    Paths,
-    StoredFile,
-    iterate_files,
-    require_unchanged,
-    sample_contents,
-)
+from stagepipe.sources.stored_files import Paths, StoredFile, iterate_files, require_unchanged, sample_contents
 
 
 class FilesSource(RecordSource):
@@ -127,3 +121,27 @@ class FilesSource(RecordSource):
         with Path(path).open("rb") as file:
             require_unchanged(path, (self._sizes[index], self._times_ns[index]), os.fstat(file.fileno()))
             return file.read()
+
+
+class NumbersSource(Sequence[int]):
+    """Yield the `int`s 0, 1 ... `count` - 1. In YAML it is `uses: stagepipe.sources.numbers`.
+
+    Args:
+        count: how many numbers, such as `1000`.
+
+    >>> list(NumbersSource(3))
+    [0, 1, 2]
+
+    Raises ValueError for a negative `count`.
+    """
+
+    def __init__(self, count: int) -> None:
+        if count < 0:
+            raise ValueError(f"numbers: count is {count}; give 0 or more")
+        self._range = range(count)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._range[index]

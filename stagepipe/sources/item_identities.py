@@ -92,15 +92,13 @@ def identify_items(uses: Any, arguments: Mapping[Any, Any]) -> ListedItems | Non
     indices = build_target(
         f"{_PACKAGE}dataset", {key: arguments[key] for key in _ORDER_ARGUMENTS if key in arguments}, None
     )
-    if not isinstance(indices, DatasetIndices) or not isinstance(indices.dataset, RecordSource):
+    dataset = indices.dataset if isinstance(indices, DatasetIndices) else None
+    files = dataset.stored_files if isinstance(dataset, RecordSource) else None
+    if files is None:
         return None
-    files = indices.dataset.stored_files
-    return None if files is None else ListedItems(order=indices.order, digest=_hash_files(files))
-
-
-def _hash_files(files: Any) -> str:
-    described = [(file.name if file.file_system else file.path, file.size, file.version) for file in files]
-    return hashlib.blake2b(repr(described).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    described = repr([file.key for file in files])
+    digest = hashlib.blake2b(described.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return ListedItems(order=indices.order, digest=digest)
 
 
 def _get_name(uses: Any) -> str:

@@ -1,4 +1,4 @@
-"""`RecordSource`: the base of sources that read records from files. Runs in the source's process and in the workers.
+"""`RecordSource`: the base of sources that read records from files, and what their messages have in common.
 
 A record source is a map-style dataset: a number of records, each read by its index. The config loader turns
 `source: {uses: stagepipe.sources.jsonl}` into `stagepipe.sources.dataset` over it (`stagepipe.config.dataset_source`).
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
-from stagepipe.core import SourceFiles, SourceIdentity
+from stagepipe.core import SourceFiles, SourceIdentity, closest_match
 from stagepipe.sources.order import BlockShuffledOrder, EpochOrder, ShuffledOrder
-from stagepipe.sources.storage import StoredFile
+from stagepipe.sources.stored_files import StoredFile
 
 ShuffleMode = bool | Literal["blocks"]
 """False: the order of the files. True: any order of the records. "blocks": of blocks, and within a few of them."""
@@ -119,3 +119,38 @@ class RecordSource(ABC):
             name for name in self.__dict__ if isinstance(getattr(type(self), name, None), functools.cached_property)
         }
         return {name: value for name, value in self.__dict__.items() if name not in lazy}
+
+
+_MAX_SHOWN: int = 20
+
+
+def check_columns(wanted: Iterable[str], known: Collection[str], place: str) -> None:
+    """Raise ValueError if a wanted column is not known.
+
+    >>> check_columns(["lable"], ["image", "label"], "parquet: a.parquet")
+    Traceback (most recent call last):
+    ValueError: parquet: a.parquet has no column `lable`; did you mean `label`? It has image, label
+    """
+    for name in wanted:
+        if name not in known:
+            closest = closest_match(name, sorted(known))
+            hint = f"did you mean `{closest}`? It has" if closest else "it has"
+            shown = ", ".join(list(known)[:_MAX_SHOWN])
+            more = f" and {len(known) - _MAX_SHOWN} more" if len(known) > _MAX_SHOWN else ""
+            raise ValueError(f"{place} has no column `{name}`; {hint} {shown}{more}")
+
+
+def check_unique_columns(wanted: Sequence[str] | None, known: Sequence[str], place: str) -> None:
+    """Raise ValueError if two columns that are read have one name: a row would keep one of their values.
+
+    >>> check_unique_columns(["b"], ["a", "a", "b"], "csv: a.csv")
+    >>> check_unique_columns(None, ["a", "a", "b"], "csv: a.csv")
+    Traceback (most recent call last):
+    ValueError: csv: a.csv: two columns have the name `a`; rename one, or name the others in `columns`
+    """
+    seen: set[str] = set()
+    for name in known:
+        if name in seen and (wanted is None or name in wanted):
+            hint = "rename one, or name the others in `columns`"
+            raise ValueError(f"{place}: two columns have the name `{name}`; {hint}")
+        seen.add(name)

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from stagepipe import Pipeline, RunError, from_source
 from stagepipe.cli.app import app
 from stagepipe.core import UsageError, saves_state
-from stagepipe.sources import Hdf5Source, HuggingFaceSource, MixSource, NpySource, ZarrSource
-from stagepipe.sources.arrays import array_store_source
+from stagepipe.sources import Hdf5Source, HuggingFaceSource, MixSource, NpySource, ZarrSource, array_sources
 from tests.support.pipelines import batch, plain, stage
 
 
@@ -166,7 +165,7 @@ def test_hdf5_keeps_few_of_many_files_open(tmp_path):
     source = Hdf5Source(str(tmp_path / "*.h5"))
     open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     assert [int(source[number]["x"]) for number in range(150)] == list(range(150))
-    most_open = array_store_source._MAX_OPEN_STORES
+    most_open = array_sources._MAX_OPEN_STORES
     assert len(os.listdir("/proc/self/fd")) - open_before <= most_open  # noqa: PTH208
     del source
     gc.collect()  # the source is in a cycle

@@ -200,7 +200,7 @@ def test_a_zarr_store_that_was_written_again_is_refused(kind: str, folder: Path,
     import zarr
 
     if kind == "large":
-        monkeypatch.setattr("stagepipe.sources.arrays.zarr_source._MAX_DESCRIBED_FILES", 3)
+        monkeypatch.setattr("stagepipe.sources.array_sources._MAX_DESCRIBED_FILES", 3)
     store = str(folder / ("x.zip" if kind == "zip" else "x.zarr"))
 
     def write(values: Any) -> None:

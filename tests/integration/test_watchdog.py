@@ -10,7 +10,7 @@ import pytest
 from stagepipe import Pipeline, RunError
 from stagepipe.runtime.supervisor import watchdog
 from stagepipe.runtime.supervisor.watchdog import WorkerStatus, describe_stall, is_deadlocked
-from stagepipe.testing.start_hook import worker_start_hook
+from stagepipe.testing.crash_points import worker_start_hook
 from tests.support.lost_packets import HOOK as LOSE_PACKET
 from tests.support.pipelines import BAD, pipeline, stage
 

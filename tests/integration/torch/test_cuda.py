@@ -11,7 +11,7 @@ import torch
 
 from stagepipe import Pipeline
 from stagepipe.torch import Loader
-from stagepipe.torch.pinning import CudaHostMemoryRegistrar, PinnedBlocks
+from stagepipe.torch.transfer import CudaHostMemoryRegistrar, PinnedBlocks
 from tests.support.kills import kill
 from tests.support.pipelines import batch, outputs, pipeline, stage
 

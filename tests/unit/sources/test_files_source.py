@@ -1,4 +1,4 @@
-"""FilesSource yields the same items in the same order; with shuffle, each epoch in the order of its seed."""
+"""FilesSource yields the same items in the same order, with shuffle in that of its seed. NumbersSource counts."""
 
 from pathlib import Path
 from typing import Any
@@ -89,3 +89,19 @@ def test_an_unknown_labels_is_refused(labels: Any):
 @pytest.mark.usefixtures("folder")
 def test_it_is_built_by_its_alias():
     assert len(build_target("stagepipe.sources.files", {"glob": "*.txt"})) == 1
+
+
+def test_numbers_count_from_zero():
+    source = build_target("stagepipe.sources.numbers", {"count": 3})
+    assert list(source) == [0, 1, 2]
+    assert (len(source), source[2]) == (3, 2)
+
+
+def test_an_index_beyond_the_last_number_raises():
+    with pytest.raises(IndexError):
+        build_target("stagepipe.sources.numbers", {"count": 3})[3]
+
+
+def test_a_negative_count_is_refused():
+    with pytest.raises(ValueError, match="count is -1"):
+        build_target("stagepipe.sources.numbers", {"count": -1})

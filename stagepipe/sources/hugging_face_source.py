@@ -1,0 +1,255 @@
+"""`HuggingFaceSource`: a dataset of Hugging Face, map-style or streamed."""
+
+from __future__ import annotations
+
+import functools
+import glob as globbing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from stagepipe.core import SourceFiles, describe_files, import_extra
+from stagepipe.sources.dataset_source import FILES_ATTRIBUTE
+from stagepipe.sources.record_source import RecordSource, ShuffleMode, check_columns, describe_rows, name_place
+from stagepipe.sources.stored_files import (
+    Paths,
+    describe_stored_files,
+    find_stored_files,
+    is_remote,
+    list_paths,
+    sample_contents,
+)
+
+_BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".txt": "text"}
+"""The builder of `datasets` that reads files with a suffix."""
+_FILE_SUFFIXES: Final = (*_BUILDERS, ".arrow", ".tar", ".zip", ".gz", ".bz2", ".xz", ".zst", ".tsv", ".py")
+"""What a file's name may end with. The name of a dataset on the Hub may have a dot too: `teknium/OpenHermes-2.5`."""
+_SAVED_MARKS: Final = ("state.json", "dataset_dict.json")
+"""`save_to_disk` writes one of them: for a dataset, or for a DatasetDict."""
+
+
+class HuggingFaceSource(RecordSource):
+    """Yield the rows of a Hugging Face dataset, each a dict.
+
+    In YAML it is `uses: stagepipe.sources.huggingface`. The dataset is memory-mapped, so many workers take no more
+    memory than one.
+
+    Args:
+        path: the folder that `save_to_disk` wrote, such as `data/corpus`; Arrow, Parquet, JSON, CSV or text files, as a
+            path or pattern or several; or what `datasets.load_dataset` takes: a folder of files, or the name of a
+            dataset on the Hub. Files other than Arrow are converted once, into the cache folder of `datasets`.
+        name: the configuration of a dataset that has several.
+        split: the split of a dataset that has several, such as `train`, or a part of one: `train[:10%]`.
+        columns: the columns to read; others are not touched. None: all.
+        format: `numpy` or `torch`: columns of numbers become arrays. None: as saved, or Python objects.
+        streaming: read the rows in turn in the source's process, without a conversion or download of the whole. They
+            have no indices then: add a stage `stagepipe.stages.Shuffle` to shuffle. A resume goes on from the
+            dataset's own state, without reading the rows before it again, if there is no `format`.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
+        options: more arguments of `datasets.load_dataset`, such as `{revision: main}`.
+
+    Requires datasets: `pip install 'datasets>=3'`.
+
+    >>> HuggingFaceSource("data/corpus", columns=["text"])[0]  # doctest: +SKIP
+    {'text': 'one'}
+
+    Raises ValueError if there are several splits and none is named, for an unknown split or column (with those that
+    there are), for files without rows or with a wrong one, for a local path that does not exist, and for `shuffle`
+    with `streaming`.
+    """
+
+    def __new__(cls, path: Paths = "", *, streaming: bool = False, **arguments: Any) -> Any:
+        """Return an iterable dataset of `datasets` with `streaming`."""
+        if not streaming:
+            return super().__new__(cls)
+        if arguments.pop("shuffle", False):
+            raise ValueError(
+                "huggingface: a stream has no indices for `shuffle` to order; remove `shuffle`, and add a stage "
+                "{name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: 1000}}"
+            )
+        stream = _load(path, streaming=True, **arguments)
+        setattr(stream, FILES_ATTRIBUTE, _describe_files(path))
+        return stream
+
+    def __init__(
+        self,
+        path: Paths,
+        *,
+        name: str | None = None,
+        split: str | None = None,
+        columns: Sequence[str] | None = None,
+        format: str | None = None,  # noqa: A002 - the word of `datasets`
+        streaming: bool = False,  # noqa: ARG002 - see `__new__`
+        shuffle: ShuffleMode = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(shuffle=shuffle)
+        import_extra("datasets", "huggingface", "the source `huggingface`")
+        self._arguments: dict[str, Any] = {
+            "path": path,
+            "name": name,
+            "split": split,
+            "columns": columns,
+            "format": format,
+            "options": options,
+        }
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def describe_files(self) -> SourceFiles:
+        """Return what identifies the Arrow files of the dataset."""
+        paths = [Path(file["filename"]) for file in self._dataset.cache_files]
+        statuses = [path.stat() for path in paths]
+        times_ns = [status.st_mtime_ns for status in statuses]
+        return describe_files(
+            [path.name for path in paths],
+            [status.st_size for status in statuses],
+            times_ns,
+            sample_contents(list(map(str, paths)), times_ns),
+        )
+
+    def read_records(self, indices: Sequence[int]) -> list[Any]:
+        """Return the rows of several indices, with one read of the table."""
+        dataset = self._dataset
+        try:
+            if len(indices) == 1:
+                return [dataset[indices[0]]]
+            rows: list[Any] = dataset.__getitems__(list(indices))
+        except Exception as error:
+            raise name_place(error, f"huggingface: {self._arguments['path']}: {describe_rows(indices)}") from error
+        return rows
+
+    def get_block_starts(self) -> Sequence[int]:
+        """Return the first row of each thousand, as many as `datasets` writes together."""
+        return range(0, len(self), 1000)
+
+    @property
+    def label(self) -> str:
+        """The name of the source in messages."""
+        return "huggingface"
+
+    @functools.cached_property
+    def _dataset(self) -> Any:
+        return _load(streaming=False, **self._arguments)
+
+
+def _describe_files(path: Paths) -> SourceFiles | None:
+    """Return what identifies the files that a stream reads; None for a dataset on the Hub."""
+    patterns = list_paths(path, "huggingface")
+    if len(patterns) == 1 and Path(patterns[0]).expanduser().is_dir():
+        patterns = [str(Path(globbing.escape(patterns[0])) / "**" / "*")]
+    elif Path(patterns[0]).suffix not in {".arrow", *_BUILDERS}:
+        return None
+    return describe_stored_files(find_stored_files(patterns, "huggingface"))
+
+
+def _load(
+    path: Paths,
+    *,
+    streaming: bool,
+    name: str | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    format: str | None = None,  # noqa: A002 - the word of `datasets`
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return the Dataset, or with `streaming` the IterableDataset."""
+    dataset = _open(path, streaming=streaming, name=name, split=split, options=dict(options or {}))
+    if isinstance(dataset, Mapping):
+        dataset = _choose_split(dataset, split, path)
+    if columns is not None:
+        if dataset.column_names is not None:  # None: a stream that does not know them
+            check_columns(columns, dataset.column_names, f"huggingface: {path}")
+        dataset = dataset.select_columns(list(columns))
+    return dataset if format is None else dataset.with_format(format)
+
+
+def _open(path: Paths, *, streaming: bool, name: str | None, split: str | None, options: dict[str, Any]) -> Any:
+    datasets = import_extra("datasets", "huggingface", "the source `huggingface`")
+    patterns = list_paths(path, "huggingface")
+    folder = Path(patterns[0]).expanduser()
+    if len(patterns) == 1 and any((folder / mark).is_file() for mark in _SAVED_MARKS):
+        saved = datasets.load_from_disk(str(folder))
+        saved = _choose_split(saved, split, path) if isinstance(saved, Mapping) else saved
+        return saved.to_iterable_dataset() if streaming else saved
+    suffix = _find_suffix(patterns)
+    if suffix == ".arrow":
+        files = [file.path for file in find_stored_files(patterns, "huggingface")]
+        tables = _explain_errors(patterns, lambda: [datasets.Dataset.from_file(file) for file in files])
+        table = _explain_errors(patterns, lambda: datasets.concatenate_datasets(tables))
+        return table.to_iterable_dataset() if streaming else table
+    if suffix in _BUILDERS:
+        found = find_stored_files(patterns, "huggingface")
+        files = [file.path if file.file_system is None else file.name for file in found]
+        options = {"data_files": files, **options}
+        is_part = split is not None and _combines_splits(split)
+        loaded = _explain_errors(
+            patterns,
+            lambda: datasets.load_dataset(
+                _BUILDERS[suffix], split=split if is_part else None, streaming=streaming, **options
+            ),
+        )
+        return loaded if is_part else _choose_split(loaded, split or "train", path)
+    if len(patterns) != 1:
+        raise ValueError(f"huggingface: expected files of a known kind, found {patterns}; give {', '.join(_BUILDERS)}")
+    # Without `split` here: a wrong one is then named with those that there are.
+    is_part = split is not None and _combines_splits(split)
+    _refuse_missing_path(patterns[0])
+    return _explain_errors(
+        patterns,
+        lambda: datasets.load_dataset(
+            patterns[0], name, split=split if is_part else None, streaming=streaming, **options
+        ),
+    )
+
+
+def _find_suffix(patterns: Sequence[str]) -> str:
+    """Return the suffix of all patterns. Raises ValueError if `datasets` would need a builder for each kind."""
+    suffixes = sorted({Path(pattern).suffix for pattern in patterns})
+    if len(suffixes) > 1 and set(suffixes) & {".arrow", *_BUILDERS}:
+        raise ValueError(f"huggingface: {list(patterns)} are files of several kinds: {', '.join(suffixes)}; give one")
+    return suffixes[0]
+
+
+def _combines_splits(split: str) -> bool:
+    """Whether `datasets` makes the split of several or of a part of one: `train[:10%]`, `train+test` or `all`."""
+    return split == "all" or any(mark in split for mark in "[+")
+
+
+def _explain_errors(patterns: Sequence[str], load: Callable[[], Any]) -> Any:
+    """Return what `load` returns. Raises ValueError, in one line that names the files, for an error of `datasets`."""
+    datasets = import_extra("datasets", "huggingface", "the source `huggingface`")
+    place = f"huggingface: {', '.join(patterns)}"
+    try:
+        return load()
+    except StopIteration:
+        raise ValueError(f"{place} has no rows; name files with at least one") from None
+    except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
+        # `datasets` says only that an error occurred; its cause says which.
+        reason = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else error
+        text = " ".join(str(reason or error).split())
+        raise ValueError(f"{place} cannot be read: {text}") from None
+
+
+def _refuse_missing_path(path: str) -> None:
+    """Raise ValueError for what looks like a path of this machine and does not exist: it would be asked of the Hub."""
+    local = Path(path).expanduser()
+    if is_remote(path) or local.exists():
+        return
+    has_parent = len(local.parts) > 1 and local.parent.is_dir()
+    if path.startswith((".", "/", "~")) or has_parent or path.lower().endswith(_FILE_SUFFIXES) or "*" in path:
+        raise ValueError(
+            f"huggingface: there is no file or folder {path!r} in the current directory {Path.cwd()}; start stagepipe "
+            "in the folder that the path is relative to, or use an absolute path"
+        )
+
+
+def _choose_split(splits: Mapping[str, Any], split: str | None, path: object) -> Any:
+    if split is None and len(splits) == 1:
+        return next(iter(splits.values()))
+    if split is None or split not in splits:
+        known = ", ".join(f"`{one}`" for one in splits)
+        wanted = "several splits" if split is None else f"no split `{split}`"
+        raise ValueError(f"huggingface: {path} has {wanted}; set `split` to one of {known}")
+    return splits[split]

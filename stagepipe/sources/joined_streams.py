@@ -1,0 +1,307 @@
+"""`JoinedStream`: several sources as one stream, where one of them is a stream, and the turns in which they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from stagepipe.core import SourceFiles, StreamPosition, is_stream, join_files
+from stagepipe.sources.dataset_source import SeededStream, begin_stream, describe_stream_files
+from stagepipe.sources.joined_order import IntArray, PartOrder, Phase, SourcePart, StopMode, derive_part_seed
+
+
+class Turns(Protocol):
+    """Draws the number of the part that the next item comes from."""
+
+    def draw(self) -> int:
+        """Return the part of the next turn."""
+
+    def drop(self, part: int) -> None:
+        """Leave out a part from now on."""
+
+    def take_state(self) -> dict[str, Any]:
+        """Return the position, as plain JSON."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue at a position."""
+
+
+class SequentialTurns:
+    """One part after the other."""
+
+    def __init__(self) -> None:
+        self._part = 0
+
+    def draw(self) -> int:
+        """Return the first part that has not ended."""
+        return self._part
+
+    def drop(self, part: int) -> None:
+        """Go on to the part after it."""
+        self._part = part + 1
+
+    def take_state(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"part": self._part}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue at a position."""
+        self._part = state["part"]
+
+
+class WeightedTurns:
+    """Random turns in the proportions of the weights, drawn from (seed, epoch) in blocks, as those of a `MixOrder`."""
+
+    def __init__(self, weights: Sequence[Fraction], epoch: int, seed: int) -> None:
+        """Raises ValueError for weights that are too far apart."""
+        self._weights = weights
+        self._epoch = epoch
+        self._seed = seed
+        self._dropped: list[int] = []
+        self._position = 0
+        self._phase = self._make_phase()
+        self._block: tuple[int, list[int]] = (-1, [])
+
+    def draw(self) -> int:
+        """Return the part of the next turn."""
+        number, position = divmod(self._position, self._phase.block_size)
+        if self._block[0] != number:
+            parts: IntArray = self._phase.draw_block(number, self._epoch, self._seed, len(self._dropped))
+            self._block = (number, parts.tolist())
+        self._position += 1
+        return self._block[1][position]
+
+    def drop(self, part: int) -> None:
+        """Give the share of a part to the others."""
+        self.load_state({"dropped": [*self._dropped, part], "position": 0})
+
+    def take_state(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"dropped": list(self._dropped), "position": self._position}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue at a position."""
+        self._dropped = list(state["dropped"])
+        self._position = state["position"]
+        self._phase = self._make_phase()
+        self._block = (-1, [])
+
+    def _make_phase(self) -> Phase:
+        left = [Fraction(0) if part in self._dropped else weight for part, weight in enumerate(self._weights)]
+        phase = Phase(left, 0, np.zeros(len(left), np.int64))
+        phase.length = sys.maxsize
+        return phase
+
+
+_END: Final = object()
+
+
+class JoinedStream(SeededStream):
+    """The items of several sources, each map-style or a stream, in the turns that `make_turns` draws.
+
+    The source's process reads all of them. The state is that of all parts, if the streams among them save theirs;
+    otherwise a resume reads them from their start.
+    """
+
+    def __init__(
+        self, sources: Sequence[Any], label: str, make_turns: Callable[[int, int], Turns], until: StopMode
+    ) -> None:
+        """`make_turns` gets epoch and seed. Raises TypeError for a part that can be read only once."""
+        self._parts = [_make_part(source, f"{label}: sources[{index}]") for index, source in enumerate(sources)]
+        self._make_turns = make_turns
+        self._until = until
+        self._epoch_and_seed = (0, 0)
+
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files of all parts that tell theirs."""
+        return join_files([part.describe_files() for part in self._parts])
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Start an epoch."""
+        self._epoch_and_seed = (epoch, seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, seed = self._epoch_and_seed
+        readers = [part.open(number, epoch, seed) for number, part in enumerate(self._parts)]
+        is_saved = all(reader.is_saved for reader in readers)
+        iterator_class = StatefulJoinedIterator if is_saved else JoinedIterator
+        return iterator_class(readers, self._make_turns(epoch, seed), self._until)
+
+
+class JoinedIterator(Iterator[Any]):
+    """The items of an epoch."""
+
+    def __init__(self, readers: Sequence[IndexReader | StreamReader], turns: Turns, until: StopMode) -> None:
+        self._readers = readers
+        self._turns = turns
+        self._until = until
+        self._ended: set[int] = set()
+        self._is_finished = False
+
+    def __next__(self) -> Any:
+        while not self._is_finished:
+            number = self._turns.draw()
+            reader = self._readers[number]
+            item = reader.read()
+            if item is not _END:
+                return item
+            self._ended.add(number)
+            self._is_finished = self._until == "first_exhausted" or len(self._ended) == len(self._readers)
+            if self._until == "each_once" and not self._is_finished:
+                self._turns.drop(number)
+            elif not self._is_finished:
+                return reader.read_again()
+        raise StopIteration
+
+
+class StatefulJoinedIterator(JoinedIterator):
+    """The items of an epoch, with the state of all parts."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the turns and in each part."""
+        return {
+            "turns": self._turns.take_state(),
+            "ended": sorted(self._ended),
+            "finished": self._is_finished,
+            "parts": [reader.take_state() for reader in self._readers],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a position."""
+        self._turns.load_state(state["turns"])
+        self._ended = set(state["ended"])
+        self._is_finished = state["finished"]
+        for reader, part in zip(self._readers, state["parts"], strict=True):
+            reader.load_state(part)
+
+
+class IndexReader:
+    """Reads a map-style part in its order."""
+
+    is_saved = True
+
+    def __init__(self, part: SourcePart, order: PartOrder) -> None:
+        self._part = part
+        self._order = order
+        self._position = 0
+        self._end = order.length
+
+    def read(self) -> Any:
+        """Return the next item; `_END` at the end of a pass."""
+        if self._position == self._end:
+            return _END
+        [record] = self._part.read_records([self._order[self._position]])
+        self._position += 1
+        return record
+
+    def read_again(self) -> Any:
+        """Return the first item of another pass."""
+        self._end += self._order.length
+        return _require_item(self.read(), self._part.place)
+
+    def take_state(self) -> Any:
+        """Return the position."""
+        return [self._position, self._end]
+
+    def load_state(self, state: Any) -> None:
+        """Continue at a position."""
+        self._position, self._end = state
+
+
+class StreamReader:
+    """Reads a stream."""
+
+    def __init__(self, stream: Any, place: str) -> None:
+        self._stream = stream
+        self._place = place
+        self._position = StreamPosition()
+        self._iterator = self._position.open(stream, None)
+        self.is_saved = self._position.is_saved
+
+    def read(self) -> Any:
+        """Return the next item; `_END` at the end of a pass."""
+        return next(self._iterator, _END)
+
+    def read_again(self) -> Any:
+        """Return the first item of another pass."""
+        self._iterator = self._position.open(self._stream, None)
+        return _require_item(self.read(), self._place)
+
+    def take_state(self) -> Any:
+        """Return the stream's state. Raises ValueError if it cannot be saved, after a warning that says why."""
+        state = self._position.take()
+        if state is None:
+            raise ValueError(f"{self._place} gives no state that can be saved")
+        return state
+
+    def load_state(self, state: Any) -> None:
+        """Continue at a state."""
+        self._iterator = self._position.open(self._stream, state)
+
+
+class IndexedPart:
+    """A map-style source among streams."""
+
+    def __init__(self, source: Any, place: str) -> None:
+        self._part = SourcePart(source, place)
+
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files."""
+        return self._part.describe_files()
+
+    def open(self, number: int, epoch: int, seed: int) -> IndexReader:
+        """Start an epoch of the part with this number."""
+        order = PartOrder(self._part, number)
+        order.begin(epoch, derive_part_seed(seed, epoch, "mix"))
+        return IndexReader(self._part, order)
+
+
+class StreamedPart:
+    """A stream among the sources."""
+
+    def __init__(self, stream: Any, place: str) -> None:
+        """Raises TypeError for an iterator."""
+        if isinstance(stream, Iterator):
+            kind = type(stream).__qualname__
+            raise TypeError(f"{place} is an iterator ({kind}), which can be read only once; give what creates it")
+        self._stream = stream
+        self._place = place
+
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files."""
+        return describe_stream_files(self._stream)
+
+    def open(self, number: int, epoch: int, seed: int) -> StreamReader:
+        """Start an epoch of the part with this number."""
+        begin_stream(self._stream, epoch, derive_part_seed(seed, epoch, "part", (number,)))
+        return StreamReader(self._stream, self._place)
+
+
+def has_stream(sources: object) -> bool:
+    """Return whether one of a list of sources is a stream."""
+    return isinstance(sources, list | tuple) and any(is_stream(source) for source in sources)
+
+
+def refuse_shuffle(sources: Sequence[Any], label: str, shuffle: object) -> None:
+    """Raise ValueError if a list with a stream is to be shuffled."""
+    if shuffle:
+        index = next(index for index, source in enumerate(sources) if is_stream(source))
+        raise ValueError(
+            f"{label}: sources[{index}] is a stream, which has no indices for `shuffle` to order; remove `shuffle`, "
+            "set it on the parts that have indices, and add a stage {name: shuffle, uses: stagepipe.stages.Shuffle, "
+            "with: {size: 1000}}"
+        )
+
+
+def _make_part(source: Any, place: str) -> IndexedPart | StreamedPart:
+    return (StreamedPart if is_stream(source) else IndexedPart)(source, place)
+
+
+def _require_item(item: Any, place: str) -> Any:
+    if item is _END:
+        raise ValueError(f"{place} has no items; remove it")
+    return item
