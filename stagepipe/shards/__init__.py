@@ -1,19 +1,11 @@
 """How parts become shards, exactly once through any kill. Runs in the calling process of `stagepipe run`.
 
-sink_folder  `SinkFolder`: the folder of one sink
-folder    `ShardFolder`: one whose files are shards, finished and open
-file_tree `FileTree`: one whose parts are files of their own, such as images
-position  what the journal records of a folder
-journal   `Journal`: what is durable, and the position to which it belongs
-locking   `FolderLock`: one run per folder
+folder   `SinkFolder`: the folder of one sink; `ShardFolder`, of shards, and `FileTree`, of many files a part
+journal  `Journal`: what is durable, and the position to which it belongs; `FolderLock`: one run per folder
 """
 
-from stagepipe.shards.file_tree import FileTree
-from stagepipe.shards.folder import ShardFolder
-from stagepipe.shards.journal import Journal, JournalRecord
-from stagepipe.shards.locking import FolderLock
-from stagepipe.shards.position import FinishedShard, ShardPosition
-from stagepipe.shards.sink_folder import SinkFolder
+from stagepipe.shards.folder import FileTree, ShardFolder, SinkFolder
+from stagepipe.shards.journal import FinishedShard, FolderLock, Journal, JournalRecord, ShardPosition
 from stagepipe.sinks import FileTreeSink, PartSink
 
 

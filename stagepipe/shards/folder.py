@@ -1,23 +1,250 @@
-"""`ShardFolder`: the shards of one sink. Makes them of the parts that the sink's workers have written, in order.
+"""`SinkFolder`: the folder of one sink, which takes the parts that workers have written, in order.
 
-Nothing is durable, and no shard has its final name, before `commit`. The journal holds the position of the last commit,
-and `restore` brings the folder back to it: it truncates the open shard, and deletes what was written after the commit.
+Nothing is durable, and no file has its final name, before `commit`. The journal holds the position of the last commit,
+and `restore` brings the folder back to it.
+
+`ShardFolder` appends parts to shards: `restore` truncates the open one, and deletes what was written after the commit.
+`FileTree` moves each file of a part to its final place. Before a commit moves files, it writes their final names to a
+list of moves. So `restore` can delete the files that a killed commit has moved and the journal does not know.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Final, NamedTuple
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, cast
 
-from stagepipe.core import UsageError
-from stagepipe.shards.durability import sync_file, sync_folder
-from stagepipe.shards.position import FinishedShard, ShardPosition
-from stagepipe.shards.sink_folder import SinkFolder
-from stagepipe.sinks import OPEN_PREFIX, PART_PREFIX, PartPlace, PartRecord, PartSink
+import msgspec
+
+from stagepipe.core import RunError, UsageError
+from stagepipe.shards.journal import (
+    JOURNAL_NAME,
+    FinishedShard,
+    FolderFiles,
+    FolderLock,
+    ShardPosition,
+    make_folder,
+    sync_file,
+    sync_files,
+    sync_folder,
+)
+from stagepipe.sinks import OPEN_PREFIX, OWN_PREFIX, PART_PREFIX, FileTreeSink, PartPlace, PartRecord, PartSink
+
+_DESCRIPTION_NAME: Final = f"{PART_PREFIX}description"
+_PATH_ARGUMENTS: Final = frozenset({"path", "glob"})
+"""What the built-in sources call the paths and patterns of their files."""
+
+
+class SinkFolder(ABC):
+    """The folder of one sink. One run at a time uses it."""
+
+    temporary_prefixes: ClassVar[tuple[str, ...]] = (PART_PREFIX,)
+    """What the names of files begin with that a resume may delete."""
+
+    def __init__(self, sink: PartSink, name: str) -> None:
+        """Create the folder if it is missing, and lock it. `name` is the sink's, for messages.
+
+        Raises UsageError if another run uses the folder, or it cannot be written.
+        """
+        self._sink = sink
+        self._name = name
+        self.path: Final = sink.path
+        try:
+            make_folder(self.path)
+        except OSError as error:
+            raise UsageError(
+                f"sink {name}: the folder {self.path} cannot be created: {error.strerror}; set another `path`"
+            ) from error
+        self._lock = FolderLock(self.path)
+        self._kept: dict[str, Any] = {}
+        self._recorded_kept: dict[str, Any] | None = None
+        self.rows_written = 0
+        """Rows of all parts, those of earlier runs of the same job included."""
+        self._has_new_names = False
+
+    def is_unused(self) -> bool:
+        """Whether the folder has nothing but a journal, and what killed workers left."""
+        return all(
+            path.name == JOURNAL_NAME or not _is_kept_without_overwrite(path.name) for path in self._iter_paths()
+        )
+
+    def require_empty(self) -> None:
+        """Raise UsageError if the folder has files, or is a job's that did not end, unless the sink has `overwrite`."""
+        foreign_name = next((path.name for path in self._iter_paths() if _is_kept_without_overwrite(path.name)), None)
+        if foreign_name is not None and not self._sink.overwrite:
+            raise UsageError(
+                f"sink {self._name}: the folder {self.path.absolute()} is not empty (it has {foreign_name}), and this "
+                "run has no journal to resume; set another `path`, or `overwrite: true` to delete the shards in it"
+            )
+
+    @abstractmethod
+    def require_own(self, recorded_names: Collection[str]) -> None:
+        """Raise UsageError if `start` would find a folder of the user's in the place of a shard."""
+
+    def require_unread(self, recorded_names: Collection[str], source_arguments: Mapping[Any, Any]) -> None:
+        """Raise UsageError if `start` would delete files that a source with these arguments reads.
+
+        The arguments may hold those of nested sources. What a dataset of the user's reads is not known.
+        """
+        patterns = [_split_path(text) for text in _iter_paths(source_arguments)]
+        for path in self._sink.list_own(recorded_names) if patterns else ():
+            if any(_reads(pattern, _split_path(path), is_folder=path.is_dir()) for pattern in patterns):
+                raise UsageError(
+                    f"sink {self._name}: `overwrite` would delete {path.absolute()}, which the source reads; set "
+                    "another `path`"
+                )
+
+    def start(self, recorded_names: Collection[str]) -> None:
+        """Start a new job. `recorded_names`: what the journals of earlier runs name, which goes too."""
+        paths = [path for path in self._iter_paths() if self._is_temporary(path) or path.name == JOURNAL_NAME]
+        paths += self._sink.list_own(recorded_names)
+        self._delete(sorted(paths, reverse=True))  # the last shard first: a kill leaves no gap
+        for folder in {path.parent for path in paths} - {self.path}:
+            with suppress(OSError):  # a file of the user's is in it
+                folder.rmdir()
+
+    @abstractmethod
+    def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """Bring the folder back to `position`. Raises UsageError if a shard is missing or was changed."""
+
+    @abstractmethod
+    def require_whole(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """Raise UsageError if a shard of a finished job is missing or was changed. `position` is its last."""
+
+    @abstractmethod
+    def add(self, record: PartRecord) -> None:
+        """Add the next part."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Finish what is open: the job has no more parts. Delete what workers left that were killed."""
+
+    def complete(self) -> None:
+        """Write what describes the whole, after the journal has recorded its last part. May be called again.
+
+        Raises RunError if the disk is full, or a file is missing.
+        """
+        try:
+            with self._explain_write_errors():
+                self._complete()
+        except ValueError as error:
+            raise RunError(f"sink {self._name}: {error}") from error
+
+    def _complete(self) -> None:
+        partial_path = self.path / _DESCRIPTION_NAME
+        description = self._sink.describe(self._count_shards(), self.rows_written, self._kept)
+        for name, content in description.items():
+            partial_path.write_bytes(content)
+            sync_file(partial_path)
+            path = self.path / name
+            make_folder(path.parent)
+            partial_path.replace(path)
+            sync_folder(path.parent)
+
+    def count_files(self) -> int:
+        """Return how many files of data the job has written."""
+        return self._count_shards()
+
+    def _count_shards(self) -> int:
+        return 0
+
+    def commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
+        """Make all parts so far durable, under their final names. Returns what the journal records.
+
+        It may be interrupted anywhere and called again. `mark_recorded` ends the commit. Raises RunError if the disk is
+        full.
+        """
+        with self._explain_write_errors():
+            return self._commit()
+
+    @abstractmethod
+    def _commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
+        """Do what `commit` says."""
+
+    @contextmanager
+    def _explain_write_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"sink {self._name}: the files in {self.path} cannot be written: {error.strerror}; make room, then "
+                "--resume"
+            ) from error
+
+    def mark_recorded(self) -> None:
+        """The journal has recorded the last commit."""
+        self._recorded_kept = dict(self._kept)
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._lock.release()
+
+    # ------------------------------------------------------------------ for subclasses
+
+    def _restore_kept(self, position: ShardPosition) -> None:
+        self._kept = dict(position.kept or {})
+        self._recorded_kept = dict(self._kept)
+        self.rows_written = position.rows_written
+
+    def _get_unrecorded_kept(self) -> dict[str, Any] | None:
+        return None if self._kept == self._recorded_kept else dict(self._kept)
+
+    def _iter_paths(self) -> list[Path]:
+        return [Path(entry.path) for entry in os.scandir(self.path)]
+
+    def _is_temporary(self, path: Path) -> bool:
+        """Whether it is a run's, but neither the lock nor the journal nor under its final name."""
+        return path.name.startswith(self.temporary_prefixes)
+
+    def _delete(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            self._has_new_names = True
+
+
+def _is_kept_without_overwrite(name: str) -> bool:
+    """Whether it is the user's or another job's, and no mere leftover of a killed worker."""
+    return not name.startswith(OWN_PREFIX) or name == JOURNAL_NAME or name.startswith(OPEN_PREFIX)
+
+
+def _iter_paths(value: Any, *, is_path: bool = False) -> Iterator[str]:
+    """Yield the local paths and patterns in the arguments of a source."""
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        if is_path and isinstance(text, str) and "://" not in text:
+            yield text
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _iter_paths(inner, is_path=is_path or key in _PATH_ARGUMENTS)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from _iter_paths(inner, is_path=is_path)
+
+
+def _split_path(path: str | Path) -> tuple[str, ...]:
+    """Return the parts of a path or pattern, absolute and without links."""
+    return Path(os.path.realpath(Path(path).expanduser())).parts
+
+
+def _reads(pattern: Sequence[str], parts: Sequence[str], *, is_folder: bool) -> bool:
+    """Whether a pattern matches a file or folder, a folder that it lies in, or, of a folder, what may lie in it."""
+    if not pattern:
+        return True
+    if not parts:
+        return is_folder or all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return any(_reads(pattern[1:], parts[start:], is_folder=is_folder) for start in range(len(parts) + 1))
+    is_match = pattern[0] == parts[0] or fnmatchcase(parts[0], pattern[0])
+    return is_match and _reads(pattern[1:], parts[1:], is_folder=is_folder)
+
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -239,3 +466,178 @@ class ShardFolder(SinkFolder):
                 self._file.close()
             self._file = None
         super().close()
+
+
+_MOVES_NAME: Final = f"{OWN_PREFIX}moves"
+
+
+class _Moves(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that a commit moves; after it, the journal has this number of rows."""
+
+    rows_written: int
+    names: list[str]
+
+
+class _PendingPart(NamedTuple):
+    folder: Path
+    final_names: Mapping[str, str]
+    """By the name in the part's folder."""
+
+
+class FileTree(SinkFolder):
+    """The folder of a `FileTreeSink`. One run at a time uses it."""
+
+    temporary_prefixes: ClassVar[tuple[str, ...]] = (PART_PREFIX, _MOVES_NAME)
+
+    def __init__(self, sink: PartSink, name: str) -> None:
+        """See `SinkFolder`."""
+        super().__init__(sink, name)
+        self._tree_sink = cast("FileTreeSink", sink)
+        self._moves_path = self.path / _MOVES_NAME
+        self._pending: list[_PendingPart] = []
+        self._unrecorded_names: list[str] = []
+        """Files at their final places whose part the journal does not have yet."""
+        self._files: dict[str, FolderFiles] = {}
+        """Files of all parts so far, by subfolder."""
+        self._changed_folders: set[str] = set()
+        """Subfolders whose files the journal does not have yet."""
+
+    def count_files(self) -> int:
+        """See `SinkFolder`."""
+        return sum(files.count for files in self._files.values())
+
+    def require_own(self, recorded_names: Collection[str]) -> None:
+        """See `SinkFolder`. In other subfolders, `list_own` of the sink says what is the job's."""
+        for path in self._sink.list_own(recorded_names):
+            if path.is_symlink() and path.is_dir():
+                raise UsageError(
+                    f"sink {self._name}: {path} is a link to a folder, in the place of a subfolder; remove the link"
+                )
+
+    def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """Bring the folder back to `position`. Raises UsageError if files or the list of moves are damaged."""
+        self._restore_kept(position)
+        self._undo_moves()
+        self.require_whole(position, finished)
+        self._delete(path for path in self._iter_paths() if self._is_temporary(path))
+
+    def require_whole(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """See `SinkFolder`. Compares the names and sizes of the files in each subfolder."""
+        del finished  # there are no shards
+        self._files = dict(position.files)
+        try:
+            self._require_files()
+        except ValueError as error:
+            raise UsageError(f"sink {self._name}: {error}") from error
+
+    def _undo_moves(self) -> None:
+        """Delete the files that were moved after the last record."""
+        try:
+            moves = msgspec.json.decode(self._moves_path.read_bytes(), type=_Moves)
+        except FileNotFoundError:
+            return
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"sink {self._name}: {self._moves_path} is damaged ({error}); start over with `overwrite: true` and "
+                "without --resume"
+            ) from error
+        if moves.rows_written > self.rows_written:
+            for name in moves.names:
+                (self.path / name).unlink(missing_ok=True)
+
+    def _require_files(self) -> None:
+        """Raise ValueError if a subfolder has not the files that were written. Files of other names do not count."""
+        for name, written in self._files.items():
+            folder = self.path / name
+            found = FolderFiles()
+            for entry in os.scandir(folder) if folder.is_dir() else ():
+                if self._tree_sink.may_be_placed(entry.name):
+                    size_bytes = entry.stat().st_size if os.path.exists(entry) else 0  # noqa: PTH110 - one per file
+                    found = found.add(entry.name, size_bytes)
+            if found == written:
+                continue
+            problem = f"has {found.count:,} files, but {written.count:,} were written"
+            fix = "put the files back"
+            if found.count > written.count:
+                fix = "move yours elsewhere"
+            elif found.count == written.count:
+                problem = f"has {found.count:,} files, but not all with the names and sizes that were written"
+            raise ValueError(
+                f"{folder} {problem}; {fix} and --resume, or start over with `overwrite: true` and without --resume"
+            )
+
+    def add(self, record: PartRecord) -> None:
+        """Add the next part. Its files move with the next commit."""
+        if record.file is None:
+            return
+        folder = self.path / record.file
+        final_names = self._tree_sink.place_files(folder, self.rows_written, record.rows, self._kept)
+        files: dict[str, FolderFiles] = {}
+        for name, final_name in final_names.items():
+            parent, _, file_name = final_name.rpartition("/")
+            size_bytes = os.stat(folder / name).st_size  # noqa: PTH116 - one per file: quick
+            files[parent] = (files.get(parent) or self._files.get(parent, FolderFiles())).add(file_name, size_bytes)
+        self._pending.append(_PendingPart(folder, final_names))
+        self._files.update(files)
+        self._changed_folders.update(files)
+        self.rows_written += record.rows
+
+    def finish(self) -> None:
+        """Delete what workers left that were killed."""
+        kept_names = {part.folder.name for part in self._pending}
+        self._delete(p for p in self._iter_paths() if p.name.startswith(PART_PREFIX) and p.name not in kept_names)
+
+    def _commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
+        if self._pending:
+            self._write_moves()
+            while self._pending:
+                self._move(self._pending[0])
+                del self._pending[0]
+            self._sync_folders()
+        position = ShardPosition(
+            kept=self._get_unrecorded_kept(),
+            rows_written=self.rows_written,
+            files={name: self._files[name] for name in sorted(self._changed_folders)},
+        )
+        return position, []
+
+    def _complete(self) -> None:
+        self._require_files()
+        super()._complete()
+
+    def _write_moves(self) -> None:
+        """Make the content of the parts durable, then the list of their final names."""
+        contents = [part.folder / name for part in self._pending for name in part.final_names]
+        sync_files([path for path in contents if path.exists()])  # not those that an interrupted commit has moved
+        names = [name for part in self._pending for name in part.final_names.values()]
+        moves = _Moves(rows_written=self.rows_written, names=[*self._unrecorded_names, *names])
+        partial_path = self.path / f"{_MOVES_NAME}-partial"
+        partial_path.write_bytes(msgspec.json.encode(moves))
+        sync_file(partial_path)
+        partial_path.replace(self._moves_path)
+        sync_folder(self.path)
+
+    def _move(self, part: _PendingPart) -> None:
+        for folder in {(self.path / name).parent for name in part.final_names.values()}:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._unrecorded_names.extend(part.final_names.values())
+        for name, final_name in part.final_names.items():
+            path = part.folder / name
+            if path.exists():  # else an interrupted commit has moved it
+                path.replace(self.path / final_name)
+        shutil.rmtree(part.folder, ignore_errors=True)
+
+    def _sync_folders(self) -> None:
+        folders = {self.path}
+        for name in self._unrecorded_names:
+            folders.update(self.path / parent for parent in Path(name).parents)
+        for folder in folders:
+            sync_folder(folder)
+
+    def mark_recorded(self) -> None:
+        """The journal has recorded the last commit."""
+        super().mark_recorded()
+        self._changed_folders.clear()
+        if self._unrecorded_names:
+            self._unrecorded_names.clear()
+            self._moves_path.unlink(missing_ok=True)

@@ -1,13 +1,18 @@
 """`Journal`: the file that says what a run has made durable. One per run, in the folder of its first sink.
 
-Each line is a checksum and a JSON object: a header, then records. The last whole line holds: a line that a kill or a
-power cut tore is not read. Resuming rewrites the file with its last record alone.
+Each line is a checksum and a JSON object: a header, then records, which hold where each sink stands (`ShardPosition`).
+The last whole line holds: a line that a kill or a power cut tore is not read. Resuming rewrites the file with its last
+record alone. What makes files and the names in a folder survive a power cut is here too; see fsync(2).
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import hashlib
 import os
 import zlib
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +20,144 @@ from typing import Any, Final
 import msgspec
 
 from stagepipe.core import RunError, UsageError
-from stagepipe.shards.durability import sync_folder
-from stagepipe.shards.position import FinishedShard, ShardPosition
-from stagepipe.sinks import OWN_PREFIX
+from stagepipe.sinks import OWN_PREFIX, PartPlace
+
+_MAX_SINGLE_SYNCS: Final = 16
+"""One fsync takes milliseconds, so a thousand take seconds. More files are synced with their filesystem, at once."""
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk."""
+    _sync(path, os.O_RDONLY)
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Wait until the contents of files of one filesystem are on the disk."""
+    if len(paths) <= _MAX_SINGLE_SYNCS:
+        for path in paths:
+            sync_file(path)
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(paths[0], os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(fd):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents where they are missing, and wait until their names are on the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk: new, renamed and deleted ones."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+LOCK_NAME: Final = f"{OWN_PREFIX}lock"
+
+
+class FolderLock:
+    """An exclusive flock(2) on a file in the folder. The file stays: deleting it could give two runs a lock each."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock. Raises UsageError if another process has it, or the folder cannot be written."""
+        path = folder / LOCK_NAME
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UsageError(
+                f"sink: cannot write to the folder {folder}: {error.strerror}; set another `path`"
+            ) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            raise UsageError(
+                f"sink: another run writes to the folder {folder}; wait for its end, or set another `path`"
+            ) from error
+
+    def release(self) -> None:
+        """Release the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_MODULUS: Final = 1 << 63
+"""What JSON of msgspec holds as a whole number."""
+
+
+class FinishedShard(msgspec.Struct, frozen=True, array_like=True):
+    """A shard under its final name."""
+
+    name: str
+    rows: int
+    size_bytes: int
+
+
+class FolderFiles(msgspec.Struct, frozen=True, array_like=True):
+    """The files that were written to a subfolder of a file tree.
+
+    `digest` is the sum of a hash of each file's name and size, modulo 2**63: so it has the same length for any number
+    of files, needs no list of them, and does not depend on their order.
+    """
+
+    count: int = 0
+    digest: int = 0
+
+    def add(self, name: str, size_bytes: int) -> FolderFiles:
+        """Return the files with one more."""
+        text = f"{size_bytes} {name}".encode(errors="surrogateescape")
+        value = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+        return FolderFiles(self.count + 1, (self.digest + value) % _MODULUS)
+
+
+class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sink stands: the number of its next or open shard, and what the open one holds.
+
+    `size_bytes` is 0 if none is open. `parts` are those of the open shard since the commit before; with `merge`, all of
+    them. `kept`: see `PartSink.prepare_part`; None if it is that of the commit before. `files`: those in each subfolder
+    of a file tree, for subfolders that changed since the commit before; with `merge`, for all.
+    """
+
+    shard: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    parts: list[PartPlace] = []
+    kept: dict[str, Any] | None = None
+    rows_written: int = 0
+    files: dict[str, FolderFiles] = {}
+
+    def merge(self, next_position: ShardPosition) -> ShardPosition:
+        """Return the position of the next commit, with all parts of the open shard.
+
+        A commit that was interrupted after its record, and done again, has parts that are known already: each counts
+        once.
+        """
+        known = self.parts if next_position.shard == self.shard else []
+        end = known[-1].offset + known[-1].size if known else 0
+        return msgspec.structs.replace(
+            next_position,
+            parts=[*known, *(part for part in next_position.parts if part.offset >= end)],
+            kept=self.kept if next_position.kept is None else next_position.kept,
+            files={**self.files, **next_position.files},
+        )
+
 
 JOURNAL_NAME: Final = f"{OWN_PREFIX}journal"
 _VERSION: Final = 2

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from stagepipe.core import get_field, import_extra
-from stagepipe.sinks.file_tree_sink import FileTreeSink
+from stagepipe.sinks.part_sink import FileTreeSink
 
 _EXTENSION_BY_FORMAT: Final = {"jpeg": ".jpg", "png": ".png"}
 _NAMES_FILE: Final = "names.json"

@@ -23,7 +23,7 @@ from PIL import Image, ImageOps
 import stagepipe
 from stagepipe import defer
 from stagepipe.sinks.images_sink import ImagesSink
-from stagepipe.sinks.webdataset_sink import encode_field
+from stagepipe.sinks.record_sinks import encode_field
 from stagepipe.stages import dedup, image
 from tests.differential.arrays import write as write_shard
 from tests.differential.cell import Cell

@@ -14,7 +14,7 @@ import pytest
 from stagepipe import Pipeline, RunError
 from stagepipe.api import StateFile, run_to_sink, shard_output
 from stagepipe.engine import EpochIterator
-from stagepipe.shards import ShardFolder, ShardPosition, durability, journal
+from stagepipe.shards import ShardFolder, ShardPosition, journal
 from stagepipe.sinks import JsonlSink, PartPlace
 from tests.support.sink_output import list_leftovers, make_config, read_bytes, read_rows, write
 from tests.unit.shards.test_kill_at_each_step import STEPS
@@ -173,10 +173,10 @@ def test_closing_a_shard_on_a_full_disk_raises_nothing(tmp_path: Path):
 
 def test_the_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     synced: list[Path] = []
-    monkeypatch.setattr(durability, "sync_folder", synced.append)
-    durability.make_folder(tmp_path / "a" / "b")
+    monkeypatch.setattr(journal, "sync_folder", synced.append)
+    journal.make_folder(tmp_path / "a" / "b")
     assert sorted(synced) == [tmp_path, tmp_path / "a"]
-    durability.make_folder(tmp_path / "a" / "b")
+    journal.make_folder(tmp_path / "a" / "b")
     assert len(synced) == 2
     write(make_small_config(tmp_path / "a" / "out", "jsonl"))
     assert synced[2:] == [tmp_path / "a"]

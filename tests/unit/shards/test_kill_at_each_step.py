@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stagepipe.api import shard_output
-from stagepipe.shards import file_tree, folder, journal, sink_folder
+from stagepipe.shards import folder, journal
 from tests.support import sink_stages
 from tests.support.sink_output import list_leftovers, make_config, read_bytes, write
 
@@ -17,8 +17,7 @@ KILLED = 77
 STEPS = [
     (folder, "sync_file"),
     (folder, "sync_folder"),
-    (sink_folder, "sync_file"),
-    (file_tree, "sync_files"),
+    (folder, "sync_files"),
     (folder.os, "truncate"),
     (folder.shutil, "copyfileobj"),
     (journal, "_write_whole"),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stagepipe.sinks import ParquetSink
-from stagepipe.sinks.parquet_dictionary import choose_dictionary_columns
+from stagepipe.sinks.parquet_sink import choose_dictionary_columns
 
 RANDOM = np.random.default_rng(0)
 
