@@ -1,4 +1,4 @@
-"""The interface of order points: stages that turn consecutive items, in order, into groups of outputs.
+"""Order points: stages that turn consecutive items, in order, into groups of outputs. `Bucket` and `Shuffle` are two.
 
 An order point runs in one process, and the runtime restores the items' order before it calls `add`. After a seek a
 group is repeated from its first item, so a stage must carry nothing over from one group to the next.
@@ -6,11 +6,16 @@ group is repeated from its first item, so a stage must carry nothing over from o
 
 from __future__ import annotations
 
+import operator
 import random
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from stagepipe.core import TargetError
+import numpy as np
+
+from stagepipe.core import MissingFieldError, TargetError, list_fields
+from stagepipe.stages.optional_packages import check_positive
 
 
 @runtime_checkable
@@ -100,12 +105,124 @@ def count_items_per_output(stage: OrderPointStage) -> int | None:
     return getattr(stage, count) if isinstance(count, str) else count
 
 
-def check_size(size: int, stage: str) -> int:
-    """Return `size` if it is a whole number of at least 1; otherwise raise ValueError with the value seen.
+def measure_length(item: Any, field: str | None, stage: str) -> int:
+    """Return `len` of an item or of its `field`; an integer is a length itself.
 
-    >>> check_size(8, "Batch")
-    8
+    >>> measure_length({"text": "abc"}, "text", "Bucket"), measure_length({"tokens": 7}, "tokens", "Bucket")
+    (3, 7)
+
+    Raises KeyError if there is no such field, and TypeError for what has no length.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"{stage}: size is {size!r}; give a whole number of at least 1")
-    return size
+    value = item
+    if field is not None:
+        if not isinstance(item, Mapping):
+            raise TypeError(f"{stage}: the field `{field}` needs a dict item, but this one is a {type(item).__name__}")
+        if field not in item:
+            raise MissingFieldError(f"{stage}: the item has no field `{field}`; it has {list_fields(item)}")
+        value = item[field]
+    if field is None and isinstance(value, Mapping):
+        raise TypeError(f"{stage}: the item is a dict; name the field that has the length in `field`")
+    try:
+        return operator.index(value) if isinstance(value, int | np.integer) else len(value)
+    except TypeError:
+        place = f"`{field}`" if field is not None else "the item"
+        raise TypeError(
+            f"{stage}: {place} is of type {type(value).__name__}, which has no length; give an array, a list, a text "
+            "or the length as a number"
+        ) from None
+
+
+class Bucket(OrderPointStage):
+    """Collect `size * batches` items, sort them by length, and yield them in runs of `size`, the runs in random order.
+
+    A `Batch` of the same `size` after it makes one batch of each run: its items are of similar length, so there is
+    little to pad. Each item is yielded exactly once, unchanged. A group can be repeated from its first item and the
+    seed alone, and nothing is carried over to the next one: a crash or a resume does not change the order. The last
+    group of an epoch may be shorter; its incomplete run comes last.
+
+    Args:
+        size: items in a run: the `size` of the `Batch` after it.
+        batches: how many runs are collected and sorted together. More pads less, and holds more items in memory.
+        field: the field of a dict item that has the length, or that is it. None: the item itself.
+        shuffle: yield the runs of a group in random order; otherwise from short to long.
+
+    >>> bucket = Bucket(size=2, batches=2, shuffle=False)
+    >>> [bucket.add(text, 1) for text in ("aaaa", "b", "ccc", "dd")]
+    [False, False, False, True]
+    >>> bucket.flush(random.Random(0))
+    [('b', 1), ('dd', 1), ('ccc', 1), ('aaaa', 1)]
+
+    Raises ValueError if `size` or `batches` is no whole number of at least 1, KeyError for an item without the field,
+    and TypeError for one without a length.
+    """
+
+    is_permutation: ClassVar[bool] = True
+    items_per_output: ClassVar[int | str | None] = 1
+
+    def __init__(self, size: int, *, batches: int = 32, field: str | None = None, shuffle: bool = True) -> None:
+        self.size: Final = check_positive(size, "size", "Bucket")
+        self.batches: Final = check_positive(batches, "batches", "Bucket")
+        self.field: Final = field
+        self.shuffle: Final = shuffle
+        self.clear()
+
+    def add(self, value: Any, samples: int) -> bool:
+        """Add one item; True when the group is complete."""
+        self._entries.append((measure_length(value, self.field, "Bucket"), value, samples))
+        return len(self._entries) == self.size * self.batches
+
+    def flush(self, rng: random.Random) -> list[tuple[Any, int]]:
+        """Return the group's items, and drop every reference to them."""
+        entries = sorted(self._entries, key=lambda entry: entry[0])  # stable: items of one length keep their order
+        self.clear()
+        runs = [entries[start : start + self.size] for start in range(0, len(entries), self.size)]
+        incomplete = [runs.pop()] if runs and len(runs[-1]) < self.size else []
+        if self.shuffle:
+            rng.shuffle(runs)
+        return [(value, samples) for run in [*runs, *incomplete] for _, value, samples in run]
+
+    def clear(self) -> None:
+        """Discard the current group."""
+        self._entries: list[tuple[int, Any, int]] = []
+
+
+class Shuffle(OrderPointStage):
+    """Collect a block of `size` items and yield it in random order, block after block.
+
+    Unlike a sliding buffer, a block can be repeated from its first item and the seed alone, so a crash or a resume does
+    not change the order. The last block of an epoch may be shorter. Each item is yielded exactly once, unchanged.
+
+    Args:
+        size: items in a block, such as `1000`; all of them are in memory at once.
+
+    >>> shuffle = Shuffle(size=3)
+    >>> [shuffle.add(value, 1) for value in "abc"]
+    [False, False, True]
+    >>> sorted(shuffle.flush(random.Random(0)))
+    [('a', 1), ('b', 1), ('c', 1)]
+
+    Raises ValueError if `size` is not a whole number of at least 1.
+    """
+
+    is_permutation: ClassVar[bool] = True
+    items_per_output: ClassVar[int | str | None] = 1
+
+    def __init__(self, size: int) -> None:
+        self.size: Final = check_positive(size, "size", "Shuffle")
+        self.clear()
+
+    def add(self, value: Any, samples: int) -> bool:
+        """Add one item to the block; True when the block is full."""
+        self._block.append((value, samples))
+        return len(self._block) == self.size
+
+    def flush(self, rng: random.Random) -> list[tuple[Any, int]]:
+        """Return the block, permuted, and drop every reference to it."""
+        block = self._block
+        self.clear()
+        rng.shuffle(block)
+        return block
+
+    def clear(self) -> None:
+        """Discard the current block."""
+        self._block: list[tuple[Any, int]] = []

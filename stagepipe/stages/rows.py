@@ -13,14 +13,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.core import (
-    classify_value,
-    empty,
-    get_field_names,
-    is_dataclass_instance,
-    rebuild_dataclass,
-)
-from stagepipe.stages.collate.leaves import NUMBER_DTYPES
+from stagepipe.core import classify_value, empty, get_field_names, is_dataclass_instance, rebuild_dataclass
+from stagepipe.stages.collating import NUMBER_DTYPES
 
 _PLAIN_TYPES: Final = frozenset({type(None), str, bytes, complex})
 """Objects of these types are pickled without a call of anybody's code."""

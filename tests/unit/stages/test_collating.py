@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import default_collate
 
 from stagepipe.stages import Batch
-from stagepipe.torch.tensors import to_tensors
+from stagepipe.torch.transfer import to_tensors
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs/how-to/datasets.md").read_text()

@@ -1,15 +1,65 @@
-"""`Select`, `Rename` and `Drop`: which fields an item has, and their names. They run in any worker.
-
-The values are passed on as they are, so arrays are not copied. An item is a dict, a dataclass or a named tuple; what
-comes out is a dict.
-"""
+"""Stages of single items: `Filter`, `FlatMap`, and `Select`, `Rename`, `Drop` for which fields an item has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from stagepipe.core import MissingFieldError, list_fields, read_fields
+from stagepipe.core import SKIP, MissingFieldError, list_fields, read_fields
+
+
+class Filter:
+    """Pass an item on if `where(item)` is true, otherwise drop it.
+
+    Args:
+        where: a function of an item; in YAML a nested `uses`, such as `{uses: my_ops.is_sharp}`.
+
+    >>> is_even = Filter(where=lambda number: number % 2 == 0)
+    >>> is_even(2), is_even(3)
+    (2, stagepipe.SKIP)
+
+    Raises TypeError if `where` is not callable.
+    """
+
+    def __init__(self, where: Callable[[Any], object]) -> None:
+        if not callable(where):
+            raise TypeError(
+                f"Filter: where is {where!r}, not a callable; give a function, in YAML "
+                "`where: {uses: my_ops.is_sharp}`"
+            )
+        self.where = where
+
+    def __call__(self, item: Any) -> Any:
+        """Return the item, or SKIP to drop it."""
+        return item if self.where(item) else SKIP
+
+
+class FlatMap:
+    """Yield each item of `function(item)`.
+
+    A generator function needs no `FlatMap`: as a stage, it yields its items one by one.
+
+    Args:
+        function: returns an iterable of items; in YAML a nested `uses`, such as `{uses: my_ops.tiles}`.
+
+    >>> split = FlatMap(function=str.split)
+    >>> list(split("a b"))
+    ['a', 'b']
+
+    Raises TypeError if `function` is not callable.
+    """
+
+    def __init__(self, function: Callable[[Any], Iterable[Any]]) -> None:
+        if not callable(function):
+            raise TypeError(
+                f"FlatMap: function is {function!r}, not a callable; give a function, in YAML "
+                "`function: {uses: my_ops.tiles}`"
+            )
+        self.function = function
+
+    def __call__(self, item: Any) -> Iterator[Any]:
+        """Yield the items."""
+        yield from self.function(item)
 
 
 class _FieldList:
