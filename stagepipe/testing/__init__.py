@@ -1,9 +1,8 @@
 """Support for tests of pipelines and of stagepipe itself. In the caller's process; crash points act in the workers.
 
 stage_runs     run_stage: runs one stage on a few items, for the tests of your own stages
-received_items  items as another process would receive them
-start_hook     worker_start_hook: runs a function in each worker that starts
-crash_points   crash_workers_at: workers that kill themselves between two steps of the protocol
+crash_points   worker_start_hook: runs a function in each worker that starts; crash_workers_at: workers that kill
+               themselves between two steps of the protocol
 """
 
 from typing import TYPE_CHECKING
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.testing.crash_points import crash_workers_at
+    from stagepipe.testing.crash_points import crash_workers_at, worker_start_hook
     from stagepipe.testing.stage_runs import run_stage
-    from stagepipe.testing.start_hook import worker_start_hook
 
 __all__ = ["crash_workers_at", "run_stage", "worker_start_hook"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"crash_workers_at": "crash_points", "run_stage": "stage_runs", "worker_start_hook": "start_hook"},
+    {"crash_workers_at": "crash_points", "run_stage": "stage_runs", "worker_start_hook": "crash_points"},
 )

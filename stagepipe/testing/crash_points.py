@@ -6,7 +6,8 @@ every worker dies before it enters its first seek. Only the first worker in a sl
 successors would die as well. A fourth part selects another incarnation: `:1` the second worker, `:*` all of them.
 
 `crash_workers_at` runs in the caller's process. It sets the start hook of the workers to `arm_crash_points`, which
-replaces methods inside the worker. Workers without the hook import nothing of this module.
+replaces methods inside the worker. Workers without the hook import nothing of this module. `worker_start_hook` names
+any function for the workers to call.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final, NamedTuple
 
+from stagepipe.runtime import WORKER_START_HOOK
 from stagepipe.runtime.execution.chain import StageChain
 from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.stage import StageRunner
@@ -27,7 +29,6 @@ from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.runtime.worker.roles import OrderPointRole, SourceRole, StageRole
-from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport import sender
 from stagepipe.transport.memory import ReleasePipes, SharedMemoryPool
 from stagepipe.transport.packing import Packer
@@ -35,6 +36,27 @@ from stagepipe.transport.receiver import Receiver
 from stagepipe.transport.reorder import ReorderBuffer
 from stagepipe.transport.sender import Sender
 from stagepipe.transport.small_items import Outbox
+
+
+@contextlib.contextmanager
+def worker_start_hook(target: str, argument: str = "") -> Iterator[None]:
+    """Let each worker that starts inside this context call `target` once, before it connects to the supervisor.
+
+    `target` is "package.module:function" and must be importable in the worker. It is called with the worker's
+    `WorkerSpec`; `argument` is its `start_hook_argument`. Successors of workers that die call it too. An error that
+    it raises ends the worker. Contexts nest: the inner hook replaces the outer one.
+
+    >>> with worker_start_hook("my_tests.hooks:print_spec", "verbose"):
+    ...     pass  # run a pipeline here
+    """
+    previous_target, previous_argument = WORKER_START_HOOK.target, WORKER_START_HOOK.argument
+    WORKER_START_HOOK.target = target
+    WORKER_START_HOOK.argument = argument
+    try:
+        yield
+    finally:
+        WORKER_START_HOOK.target = previous_target
+        WORKER_START_HOOK.argument = previous_argument
 
 
 class CrashPoint(NamedTuple):

@@ -14,8 +14,7 @@ import pytest
 from stagepipe import Pipeline
 from stagepipe.config import load
 from stagepipe.runtime.supervisor import watchdog
-from stagepipe.testing.crash_points import CRASH_POINTS
-from stagepipe.testing.start_hook import worker_start_hook
+from stagepipe.testing.crash_points import CRASH_POINTS, worker_start_hook
 from tests.chaos import disturbances
 from tests.chaos.cases import make_case, make_kill_case
 from tests.chaos.comparison import compare

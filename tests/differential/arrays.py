@@ -32,7 +32,7 @@ from stagepipe.sinks import (
     ZarrSink,
 )
 from stagepipe.sources import Hdf5Source, NpySource, ZarrSource
-from stagepipe.torch.tensors import to_tensors
+from stagepipe.torch.transfer import to_tensors
 from tests.differential.cell import Cell
 
 _RECORD = np.dtype([("a", "i4"), ("b", "f4")])

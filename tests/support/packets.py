@@ -9,8 +9,7 @@ from typing import Any
 
 from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.runtime.worker.upkeep import PacketLimit
-from stagepipe.testing.crash_points import arm_crash_points
-from stagepipe.testing.start_hook import worker_start_hook
+from stagepipe.testing.crash_points import arm_crash_points, worker_start_hook
 from stagepipe.transport import small_items
 
 

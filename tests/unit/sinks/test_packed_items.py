@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from stagepipe.sinks import Part
-from stagepipe.sinks.part_sink import PackedItems
-from stagepipe.sinks.part_sink import PartRecord
+from stagepipe.sinks.part_sink import PackedItems, PartRecord
 from stagepipe.transport import TransportRule
 from tests.support.transport.hops import TwoHops
 

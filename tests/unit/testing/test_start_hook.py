@@ -4,7 +4,7 @@ import pytest
 
 from stagepipe import Pipeline, RunError
 from stagepipe.runtime import WORKER_START_HOOK
-from stagepipe.testing.start_hook import worker_start_hook
+from stagepipe.testing.crash_points import worker_start_hook
 from tests.support.pipelines import pipeline, stage
 
 pytestmark = pytest.mark.timeout(60)

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from stagepipe.torch.minimum_version import MIN_TORCH_VERSION, require_torch
+from stagepipe.torch import MIN_TORCH_VERSION, require_torch
 from tests.support.paths import ROOT
 
 

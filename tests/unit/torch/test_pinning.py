@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from stagepipe.torch import Loader
-from stagepipe.torch.pinning import PinnedBlocks
-from stagepipe.torch.transfer import DeviceTransfer
+from stagepipe.torch.transfer import DeviceTransfer, PinnedBlocks
 from stagepipe.transport import MIN_PUNCH_BYTES
 from tests.support.kills import kill
 from tests.support.pipelines import pipeline, stage

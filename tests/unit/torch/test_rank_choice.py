@@ -11,7 +11,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import stagepipe
 from stagepipe import Pipeline, UsageError
 from stagepipe.torch import Loader, StageDataset
-from stagepipe.torch.rank_choice import RankChoice, RankOrigin, find_rank
+from stagepipe.torch.ranks import RankChoice, RankOrigin, find_rank
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from stagepipe.torch.tensors import to_tensors
+from stagepipe.torch.transfer import to_tensors
 
 
 class Pair(NamedTuple):

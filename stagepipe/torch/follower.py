@@ -15,8 +15,9 @@ from stagepipe.engine import EpochPosition
 from stagepipe.plan import SINK_NAME
 from stagepipe.runtime import HeldMemoryLimit
 from stagepipe.timing import HISTOGRAM_WORDS, RECEIVE_PHASES, DurationRecorder
-from stagepipe.torch.shared_pipeline.connection import ConnectionListener, RankConnection
-from stagepipe.torch.shared_pipeline.messages import (
+from stagepipe.torch.rank_connection import (
+    RENDEZVOUS_TIMEOUT_S,
+    ConnectionListener,
     DescriptorBatch,
     EpochLength,
     EpochRequest,
@@ -24,12 +25,14 @@ from stagepipe.torch.shared_pipeline.messages import (
     IterationFailed,
     JoinRefused,
     LoaderClosed,
+    RankConnection,
+    RankItem,
     RankMessage,
     Welcome,
+    connect_to_leader,
+    to_run_error,
 )
-from stagepipe.torch.shared_pipeline.rank_endpoint import RankItem, to_run_error
-from stagepipe.torch.shared_pipeline.rendezvous import RENDEZVOUS_TIMEOUT_S, connect_to_leader
-from stagepipe.torch.shared_pipeline.topology import RankTopology
+from stagepipe.torch.ranks import RankTopology
 from stagepipe.transport import Lease, PacketKind, Receiver, SharedMemoryPool, WakeEvent
 
 _POLL_INTERVAL_S = 0.1

@@ -38,11 +38,10 @@ from stagepipe.engine import (
 from stagepipe.plan import Shard
 from stagepipe.report import Report
 from stagepipe.runtime import end_spare_server
-from stagepipe.torch.shared_pipeline.follower import Follower
-from stagepipe.torch.shared_pipeline.leader import Leader
-from stagepipe.torch.shared_pipeline.rank_endpoint import RankEndpoint
-from stagepipe.torch.shared_pipeline.rendezvous import derive_rendezvous_folder
-from stagepipe.torch.shared_pipeline.topology import RankTopology
+from stagepipe.torch.follower import Follower
+from stagepipe.torch.leader import Leader
+from stagepipe.torch.rank_connection import RankEndpoint, derive_rendezvous_folder
+from stagepipe.torch.ranks import RankTopology
 from stagepipe.transport import Lease
 
 _CLOSED_MESSAGE = "this loader is closed; make a new one"

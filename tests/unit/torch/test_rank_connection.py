@@ -9,16 +9,20 @@ import pytest
 
 from stagepipe import RunError, UsageError
 from stagepipe.torch import Loader
-from stagepipe.torch.shared_pipeline import RankTopology
-from stagepipe.torch.shared_pipeline.connection import ConnectionListener, RankConnection
-from stagepipe.torch.shared_pipeline.epoch_requests import EpochRequests, RankClosedError
-from stagepipe.torch.shared_pipeline.messages import DescriptorBatch, EpochRequest, IterationFailed, LoaderClosed
-from stagepipe.torch.shared_pipeline.rendezvous import (
+from stagepipe.torch.leader import EpochRequests, RankClosedError
+from stagepipe.torch.rank_connection import (
+    ConnectionListener,
+    DescriptorBatch,
+    EpochRequest,
+    IterationFailed,
+    LoaderClosed,
+    RankConnection,
     accept_rank,
     connect_to_leader,
     derive_rendezvous_folder,
     listening_socket,
 )
+from stagepipe.torch.ranks import RankTopology
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -2,9 +2,8 @@
 
 from stagepipe import RunError
 from stagepipe.core import with_error_type
-from stagepipe.torch.shared_pipeline.dispatcher import to_failure_message
-from stagepipe.torch.shared_pipeline.messages import decode_message, encode_message
-from stagepipe.torch.shared_pipeline.rank_endpoint import to_run_error
+from stagepipe.torch.leader import to_failure_message
+from stagepipe.torch.rank_connection import decode_message, encode_message, to_run_error
 
 
 def test_a_failure_keeps_its_type_and_fields():
