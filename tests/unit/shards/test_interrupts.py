@@ -178,8 +178,9 @@ def test_the_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: 
     assert sorted(synced) == [tmp_path, tmp_path / "a"]
     journal.make_folder(tmp_path / "a" / "b")
     assert len(synced) == 2
-    write(make_small_config(tmp_path / "a" / "out", "jsonl"))
-    assert synced[2:] == [tmp_path / "a"]
+    out = tmp_path / "a" / "out"
+    write(make_small_config(out, "jsonl"))
+    assert [folder for folder in synced[2:] if folder != out] == [tmp_path / "a"]  # the journal syncs its own
 
 
 def test_a_run_leaves_no_open_descriptor(tmp_path: Path):
