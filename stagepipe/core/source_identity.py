@@ -18,7 +18,7 @@ _HASH_CHARS: Final = 16
 
 
 class ContentSamples(msgspec.Struct, frozen=True):
-    """Hashes of some blocks of some files, and of the times of these files. See `stagepipe.sources.storage`."""
+    """Hashes of some blocks of some files, and of the times of these files. See `stagepipe.sources.stored_files`."""
 
     blocks: str
     versions: str
