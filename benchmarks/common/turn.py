@@ -164,8 +164,10 @@ def order(names: Sequence[str], round_number: int) -> list[str]:
 
     >>> [order("abcd", number) for number in (0, 1, 2)]
     [['d', 'c', 'b', 'a'], ['a', 'b', 'c', 'd'], ['c', 'b', 'a', 'd']]
+    >>> order([], 0)
+    []
     """
-    count = len(names)
+    count = max(1, len(names))
     step = next(step for step in itertools.count(3) if math.gcd(step, count) == 1)  # so every contestant comes first
     start = round_number // 2 * step % count
     rotated = [*names[start:], *names[:start]]
