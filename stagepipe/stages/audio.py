@@ -51,6 +51,8 @@ class DecodeAudio:
             part that is there is decoded in any case. It is not noticed of formats that do not say how long they are:
             AAC, MP3 without a Xing header, and WAV and WebM written into a pipe.
 
+    Of a WAV file with GSM 6.10 and an odd number of blocks, `soundfile` gives 320 samples more at the end.
+
     >>> import io, numpy, soundfile
     >>> file = io.BytesIO()
     >>> soundfile.write(file, numpy.zeros(800), 8000, format="WAV")
