@@ -277,7 +277,7 @@ def decode_line(data: bytes) -> str:
     Raises ValueError if it is not UTF-8.
     """
     try:
-        return data.partition(b"\n")[0].removesuffix(b"\r").decode()  # blank lines may follow
+        return data.rstrip(b"\r\n").decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} of the line is not UTF-8; convert the file to UTF-8") from error
 

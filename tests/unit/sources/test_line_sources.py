@@ -33,7 +33,6 @@ def lines(data: bytes, **arguments: bool) -> list[str]:
 def test_lines_end_as_in_any_editor(monkeypatch, read_bytes):
     monkeypatch.setattr(line_sources, "_READ_BYTES", read_bytes)
     assert lines(b"one\ntwo\r\n\r\n\nlast") == ["one", "two", "", "", "last"]
-    assert lines(b"one\r\r\ntwo\r") == ["one\r", "two"]
     assert lines(b"one\r\n\r\n\n\nlast\n", skip_blank=True) == ["one", "last"]
     assert lines(b"") == lines(b"\n\r\n", skip_blank=True) == []
     assert lines(b"\n\n") == ["", ""]
