@@ -113,10 +113,21 @@ class EngineRun(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close the run. The record shows an exception of the caller's block."""
         if self._status == "finished":
-            from stagepipe.engine.recording import describe_end
-
             self._status, self._error_message = describe_end(kind, error)
         self.close()
+
+
+def describe_end(kind: type[BaseException] | None, error: BaseException | None) -> tuple[str, str | None]:
+    """Return the status of a run whose `with` block ended so, and the message of the error that ended it.
+
+    >>> describe_end(ValueError, ValueError("no label")), describe_end(KeyboardInterrupt, None)
+    (('failed', 'ValueError: no label'), ('interrupted', None))
+    """
+    if kind is None:
+        return "finished", None
+    if issubclass(kind, KeyboardInterrupt | GeneratorExit):
+        return "interrupted", None
+    return "failed", f"{kind.__name__}: {error}"
 
 
 class Engine(EngineDeclaration, ABC):

@@ -100,19 +100,6 @@ MAX_SLOW_ITEMS = 10
 """Slowest items in the record: enough to see whether they share a stage, few enough to read."""
 
 
-def describe_end(kind: type[BaseException] | None, error: BaseException | None) -> tuple[str, str | None]:
-    """Return the status of a run whose `with` block ended so, and the message of the error that ended it.
-
-    >>> describe_end(ValueError, ValueError("no label")), describe_end(KeyboardInterrupt, None)
-    (('failed', 'ValueError: no label'), ('interrupted', None))
-    """
-    if kind is None:
-        return "finished", None
-    if issubclass(kind, KeyboardInterrupt | GeneratorExit):
-        return "interrupted", None
-    return "failed", f"{kind.__name__}: {error}"
-
-
 def make_consumer_report(deliveries: DeliverySnapshot) -> ConsumerReport:
     """Return the consumer's times of what was delivered."""
     return ConsumerReport(

@@ -308,7 +308,7 @@ DIGESTS = {1: "01854c0a9820ca2c", 2: "35490dd34baacb5f", 3: "7231524a1c315ad9"}
 def compute_layout_digest() -> str:
     enums = [list(each.__members__.items()) for each in (ProcessCounter, ProcessState, StageCounter, DeliveryCounter)]
     layouts = [BoardLayout(segments, (1,) * processes, 2) for segments in (1, 2) for processes in (1, 2)]
-    offsets = [(layout.word_count, layout.policy_offset(0), layout.process_offset(1)) for layout in layouts]
+    offsets = [(layout.word_count, layout.rule_offset(0), layout.process_offset(1)) for layout in layouts]
     described = (RunDescription.__struct_fields__, ProcessDescription.__struct_fields__)
     facts = ([[(name, int(value)) for name, value in each] for each in enums], SEND_PHASES, RECEIVE_PHASES, offsets)
     return hashlib.sha256(repr((facts, described)).encode()).hexdigest()[:16]
