@@ -82,7 +82,7 @@ def test_a_second_epoch_goes_on_with_the_series():
     ends = report.series.times_ns
     assert ends[-1] > first.times_ns[-1]
     assert list(ends) == sorted(set(ends))
-    assert 120 < sum_items(report, report.series.stages[1]) < 280
+    assert 120 < sum_items(report, report.series.stages[1]) < 400  # an estimate: 200 where no CPU is taken away
 
 
 class PipelineDataset(IterableDataset[int]):
