@@ -17,6 +17,7 @@ from stagepipe.engine.ray.operators import RayLayout
 from stagepipe.engine.recording import (
     MAX_SLOW_ITEMS,
     find_slowest_items,
+    make_call_record,
     make_fused_fields,
     make_run_fields,
     make_stage_record,
@@ -223,13 +224,13 @@ def make_hop_records(
         process_counts = counts.processes[number]
         for index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
             messages = _count_items(target, index, process_counts, own_regions)
-            hops.append(_make_local_hop(source.name, target.name, messages, "fused: a function call"))
+            hops.append(make_call_record(source.name, target.name, messages, "fused: a function call"))
         last_name = process.stages[-1].name
         target_name = plan.processes[number + 1].name if number + 1 < len(plan.processes) else SINK_NAME
         is_sent, is_received = layout.is_on_ray(number), layout.is_on_ray(number + 1)
         if not (is_sent or is_received):
             messages = _count_items(process.stages[-1], 0, process_counts, own_regions)
-            hops.append(_make_local_hop(last_name, target_name, messages, "both run in the calling process"))
+            hops.append(make_call_record(last_name, target_name, messages, "both run in the calling process"))
             continue
         clock = counts.own_clocks[number]
         receiver = counts.processes[number + 1] if is_received else None
@@ -259,19 +260,6 @@ def _count_items(stage: StagePlan, index: int, counts: ProcessCounts, own_region
     if stage.name in own_regions:
         return own_regions[stage.name][StageCounter.ITEMS]
     return counts.stages[index].counters[StageCounter.ITEMS] if counts.stages else 0
-
-
-def _make_local_hop(source: str, target: str, messages: int, reason: str) -> HopRecord:
-    return HopRecord(
-        source=source,
-        target=target,
-        transport=HopTransport("local", 0, reason),
-        messages=MessageCounts(local=messages),
-        bytes=ByteCounts(),
-        cost_histogram=Histogram(),
-        phase_histograms={name: Histogram() for name in PHASES},
-        predicted=CostPrediction(),
-    )
 
 
 def _make_store_hop(
