@@ -10,17 +10,22 @@ from __future__ import annotations
 import base64
 import binascii
 import difflib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
+import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from stagepipe.core.errors import StagepipeError
+from stagepipe.core.errors import StagepipeError, UsageError
+from stagepipe.core.package import DISTRIBUTION
 
 FILE_MODULE_PREFIX: Final = "_stagepipe_file_"
 """The prefix of a file's module name, before the file's stem and its path in base 32."""
@@ -237,3 +242,189 @@ def _import_submodule(path: str, package: object, name: str) -> ModuleType | Non
 
 def _did_you_mean(match: str | None) -> str:
     return f"; did you mean `{match}`?" if match else ""
+
+
+_PACKAGES: Final = ("stagepipe.sources.", "stagepipe.stages.", "stagepipe.sinks.")
+_RECORDED_PLACES: Final = {
+    name: place
+    for place, names in {
+        "sinks.npy_sink": ("NpySink", "NpzShardSink"),
+        "sinks.npz_sink": ("NpzSink",),
+        "sinks.zarr_sink": ("ZarrSink",),
+        "sinks.jsonl_sink": ("JsonlSink",),
+        "sinks.webdataset_sink": ("WebDatasetSink",),
+        "sinks.hugging_face_sink": ("HuggingFaceSink",),
+        "sources.arrow_source": ("ArrowSource",),
+        "sources.batched_order": ("BatchedOrder",),
+        "sources.block_shuffled_order": ("BlockShuffledOrder",),
+        "sources.concat_source": ("ConcatOrder", "ConcatSource"),
+        "sources.csv_source": ("CsvSource",),
+        "sources.hdf5_source": ("Hdf5Source",),
+        "sources.joined_stream": ("IndexedPart", "JoinedStream", "StreamedPart"),
+        "sources.jsonl_source": ("JsonlSource",),
+        "sources.lance_source": ("LanceSource",),
+        "sources.mix_order": ("MixOrder",),
+        "sources.mix_schedule": ("Phase",),
+        "sources.mix_source": ("MixSource",),
+        "sources.npy_source": ("NpySource",),
+        "sources.numbers_source": ("NumbersSource",),
+        "sources.parquet_source": ("ParquetSource",),
+        "sources.sampler_order": ("SamplerOrder",),
+        "sources.shuffled_order": ("ShuffledOrder",),
+        "sources.source_parts": ("PartOrder", "SourcePart"),
+        "sources.stream_turns": ("SequentialTurns", "WeightedTurns"),
+        "sources.text_source": ("TextSource",),
+        "sources.zarr_source": ("ZarrSource",),
+        "sources.zip_source": ("ZipSource",),
+        "stages.bucket": ("Bucket",),
+        "stages.fetch_shard": ("FetchShard",),
+        "stages.filter": ("Filter",),
+        "stages.flat_map": ("FlatMap",),
+        "stages.model.module": ("Module",),
+        "stages.model.pipeline": ("HuggingFacePipeline",),
+        "stages.select_fields": ("Drop", "Rename", "Select"),
+        "stages.shuffle": ("Shuffle",),
+        "stages.table.grouping": ("FromRows",),
+        "stages.table.stages": ("Apply", "Convert", "ToRows"),
+        "stages.text.pack": ("Pack",),
+        "stages.text.quality": ("QualityFilter",),
+        "stages.text.tokenize": ("Tokenize",),
+        "stages.unbatch": ("Unbatch",),
+    }.items()
+    for name in names
+}
+"""Where saved files have the built-in classes that a config can hold, and what these hold, if not where they are."""
+
+
+def find_import_path(value: object, module: str, names: Sequence[str]) -> str | None:
+    """The shortest import path of what `module` defines: that of the outermost package that has it. None if none has.
+
+    >>> import json
+    >>> find_import_path(json.JSONDecoder, "json.decoder", ["JSONDecoder"])
+    'json.JSONDecoder'
+    """
+    packages = itertools.accumulate(module.split("."), "{}.{}".format)
+    paths = ((package, name) for package in packages for name in names)
+    return next((f"{package}.{name}" for package, name in paths if has_object(package, name, value)), None)
+
+
+def get_class_path(cls: type) -> str:
+    """The shortest import path of a class; of one that cannot be imported, its module and name.
+
+    >>> from fractions import Fraction
+    >>> get_class_path(Fraction)
+    'fractions.Fraction'
+    """
+    path = find_import_path(cls, cls.__module__, [cls.__qualname__])
+    return f"{cls.__module__}.{cls.__qualname__}" if path is None else path
+
+
+def has_object(module: str, name: str, value: object) -> bool:
+    """Whether a loaded module has the value under this name. Loads nothing lazily."""
+    first, *others = name.split(".")
+    found = getattr(sys.modules.get(module), "__dict__", {}).get(first)
+    return functools.reduce(lambda owner, attribute: getattr(owner, attribute, None), others, found) is value
+
+
+def get_recorded_module(module: str, name: str) -> str:
+    """The name of the module of a class or function in states, journals and dead letters.
+
+    Saved files name what is built in by the module in which it was first defined. They must remain readable.
+
+    >>> get_recorded_module("stagepipe.sources.line_sources", "JsonlSource"), get_recorded_module("json", "dumps")
+    ('stagepipe.sources.jsonl_source', 'json')
+    """
+    place = _RECORDED_PLACES.get(name.partition(".")[0]) if module.startswith(_PACKAGES) else None
+    return module if place is None else f"stagepipe.{place}"
+
+
+_PACKAGE_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_OWN_ROOT = __name__.partition(".")[0]
+
+
+def is_installed(module_name: str) -> bool:
+    """Whether a module belongs to the standard library or an installed package, so that only its version changes it.
+
+    >>> is_installed("json.decoder"), is_installed("__main__")
+    (True, False)
+    """
+    root = module_name.partition(".")[0]
+    if root in sys.stdlib_module_names or root == _OWN_ROOT:
+        return True
+    if root in {"__main__", "__mp_main__"}:  # the script; its file may be that of an installed command
+        return False
+    module = sys.modules.get(module_name) or sys.modules.get(root)
+    file = str(getattr(module, "__file__", None) or "")
+    return any(folder in file for folder in _PACKAGE_FOLDERS)
+
+
+def import_extra(module: str, extra: str, needed_by: str) -> ModuleType:
+    """Import `module`, a package of the extra `extra`.
+
+    >>> import_extra("json", "example", "the source `example`").__name__
+    'json'
+
+    Raises UsageError if it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name != package:
+            raise
+        raise UsageError(f"{needed_by} needs {package}: {install_command(extra)}") from error
+
+
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "lance": "pylance",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "turbojpeg": "PyTurboJPEG",
+    "yaml": "pyyaml",
+}
+"""Packages on the index whose modules have another name."""
+
+
+def find_install_command(module: str) -> str:
+    """Return the command that installs the package of a top-level module, in a version that stagepipe works with.
+
+    >>> find_install_command("pyarrow"), find_install_command("cv2")
+    ("pip install 'pyarrow>=15'", 'pip install opencv-python-headless')
+    """
+    from importlib import metadata  # as below
+
+    package = _DISTRIBUTIONS.get(module, module)
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+    pattern = re.compile(rf"({re.escape(package)}(?![\w.-])[^;]*?)\s*(;.*)?")
+    found = next((match[1] for text in requirements if (match := pattern.fullmatch(text))), package)
+    return f"pip install {shlex.quote(found)}"
+
+
+def install_command(extra: str, package: str = "") -> str:
+    """Return the command that installs the packages of an extra, or only the one of them that is called `package`.
+
+    >>> install_command("zarr")
+    "pip install 'zarr>=3'"
+    >>> install_command("table", "pyarrow")
+    "pip install 'pyarrow>=15'"
+
+    It names the packages themselves, so that it holds for each way of installing stagepipe.
+    """
+    from importlib import metadata  # slow, and only for a message
+
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+    name = re.escape(package) if package else r"[\w.-]+"
+    pattern = re.compile(rf"({name}(?![\w.-])[^;]*?)\s*;.*\bextra == ['\"]{extra}['\"]")
+    packages = [match[1] for requirement in requirements if (match := pattern.fullmatch(requirement))]
+    if not packages:
+        return f"pip install -e '.[{extra}]' in a clone of the repository"
+    return f"pip install {shlex.join(packages)}"

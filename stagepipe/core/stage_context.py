@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike
 
-    from stagepipe.core.ids import Key
+    from stagepipe.core.positions import Key
 
 
 class Skip:

@@ -1,4 +1,4 @@
-"""Datasets in the sense of `torch.utils.data`: what kind one is, and one copy of it in each process of a run.
+"""Datasets in the sense of `torch.utils.data`: their kind, one copy for each process of a run, and lists of samples.
 
 One process of a source reads the dataset's length and draws its order; the workers read its samples. Inline, or with
 `fuse`, both share one copy. torch is recognized without importing it.
@@ -7,12 +7,15 @@ One process of a source reads the dataset's length and draws its order; the work
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, Self
 
-from stagepipe.core.imported_torch import get_used_torch
+from stagepipe.core.process import get_used_torch
+from stagepipe.core.stage_context import WorkerIdentity, stage_locals
 from stagepipe.core.targets import DeferredArgument, build_deferred
 
 WRAPPED_SAMPLER_ATTRIBUTES: Final = ("sampler", "batch_sampler")
@@ -115,3 +118,86 @@ def find_iterator(sampler: Any) -> Iterator[Any] | None:
         inner = getattr(sampler, "__dict__", {})
     found = (find_iterator(inner[name]) for name in WRAPPED_SAMPLER_ATTRIBUTES if inner.get(name) is not None)
     return next((iterator for iterator in found if iterator is not None), None)
+
+
+class BatchIterator(Iterator[list[Any]]):
+    """Yields lists of `size` samples. It never reads further than the list that it yields.
+
+    The last list may be shorter; `drop_last` drops it.
+
+    >>> list(BatchIterator(iter("abcde"), 2)), list(BatchIterator(iter("abcde"), 2, drop_last=True))
+    ([['a', 'b'], ['c', 'd'], ['e']], [['a', 'b'], ['c', 'd']])
+    """
+
+    def __init__(self, samples: Iterator[Any], size: int, *, drop_last: bool = False) -> None:
+        self.samples = samples
+        self._size = size
+        self._drop_last = drop_last
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> list[Any]:
+        batch = list(islice(self.samples, self._size))
+        if not batch or (self._drop_last and len(batch) < self._size):
+            raise StopIteration
+        return batch
+
+
+class StatefulBatchIterator(BatchIterator):
+    """A BatchIterator over an iterator that saves and loads its state: between two lists, that is its own state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the samples' iterator."""
+        state: dict[str, Any] = self.samples.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a state of the samples' iterator."""
+        self.samples.load_state_dict(state)  # type: ignore[attr-defined]
+
+
+_TORCH_MODULE: Final = "torch.utils.data._utils.worker"
+"""The module that holds the answer, in `_worker_info`. torchdata sets it there too."""
+
+
+def set_worker_info(identity: WorkerIdentity, dataset: Any) -> Any:
+    """Let `torch.utils.data.get_worker_info()` describe this worker. Returns what it answered before."""
+    module: Any = sys.modules.get(_TORCH_MODULE)
+    if module is None:
+        return None
+    before = module._worker_info  # noqa: SLF001 - there is no public way
+    module._worker_info = module.WorkerInfo(  # noqa: SLF001
+        id=identity.worker,
+        num_workers=identity.worker_count,
+        seed=identity.seed + identity.worker,
+        dataset=dataset,
+    )
+    return before
+
+
+@contextmanager
+def show_worker_info(identity: WorkerIdentity, dataset: Any) -> Iterator[None]:
+    """Let `get_worker_info()` describe this worker inside a `with`.
+
+    >>> with show_worker_info(WorkerIdentity(0, 2, seed=17), dataset=[1, 2]):
+    ...     pass
+    """
+    before = set_worker_info(identity, dataset)
+    try:
+        yield
+    finally:
+        module: Any = sys.modules.get(_TORCH_MODULE)
+        if module is not None:
+            module._worker_info = before  # noqa: SLF001
+
+
+def call_worker_init_fn(worker_init_fn: Callable[[int], Any] | None, dataset: Any) -> None:
+    """Call a DataLoader's `worker_init_fn` with the number of this worker. `get_worker_info()` describes it meanwhile.
+
+    Inline there is no worker, so nothing is called, as with `num_workers=0`.
+    """
+    identity = stage_locals.worker_identity
+    if worker_init_fn is not None and identity is not None:
+        with show_worker_info(identity, dataset):
+            worker_init_fn(identity.worker)

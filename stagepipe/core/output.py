@@ -1,12 +1,13 @@
-"""Files that a user reads later: checked before the run that writes them, and replaced whole. Used by every process."""
+"""What a user reads later: files, checked before the run and replaced whole; a small HTML table for notebooks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from stagepipe.core.errors import UsageError
 
@@ -42,3 +43,26 @@ def replace_when_written(path: Path, mode: int = 0o666) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
+
+
+_CELL_STYLE: Final = "text-align: left; padding: 0.1em 1em 0.1em 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3)"
+"""Neither text nor background has a colour: the notebook's own are readable in its light and its dark theme."""
+
+
+def make_html_table(
+    title: str, heading: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> str:
+    """Return a table with a title above it and notes below it. All text is escaped.
+
+    >>> "&lt;lambda&gt;" in make_html_table("edges", ["stage"], [["<lambda>"]])
+    True
+    """
+    from html import escape  # only here: every process imports this module
+
+    lines = [_make_row("th", map(escape, heading)), *(_make_row("td", map(escape, row)) for row in rows)]
+    table = f'<table style="border-collapse: collapse">{"".join(lines)}</table>'
+    return f"<div><b>{escape(title)}</b>{table}{''.join(f'<div>{escape(note)}</div>' for note in notes)}</div>"
+
+
+def _make_row(tag: str, escaped_cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f'<{tag} style="{_CELL_STYLE}">{cell}</{tag}>' for cell in escaped_cells) + "</tr>"

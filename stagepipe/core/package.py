@@ -1,0 +1,46 @@
+"""The package: its version and name, its folder, its cache folder, and lazy interfaces of its folders.
+
+The build reads the version from here (`tool.hatch.version` in pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+VERSION = "0.1.0"
+DISTRIBUTION = "stagepipe-ml"
+"""The name in pyproject.toml; package and command are `stagepipe`, which is another project on the index."""
+
+
+PACKAGE_DIR: Final = Path(sys.modules["stagepipe"].__path__[0])
+"""The folder of the package. Its parent belongs on `PYTHONPATH`."""
+
+
+def get_cache_dir() -> Path:
+    """The user's cache folder for stagepipe. For a user without a home folder, a path that cannot be written."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "stagepipe"
+    except RuntimeError:  # a container may run under a user id that has no home folder
+        return Path("/nonexistent/stagepipe")
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module `__getattr__` (PEP 562) for `package`. `modules` maps each name to the submodule that defines it.
+
+    >>> __getattr__ = lazy_names("stagepipe.core", {"parse_bytes": "units"})
+    >>> __getattr__("parse_bytes")("1 kB")
+    1000
+    """
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    return load
