@@ -72,7 +72,4 @@ __all__ = [
     "from_source",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {"Pipeline": "api", "PipelineBuilder": "builder", "from_dataset": "builder", "from_source": "builder"},
-)
+__getattr__ = lazy_names(__name__, __file__)

@@ -31,18 +31,4 @@ __all__ = [
     "run_to_sink",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Pipeline": "pipeline",
-        "RunOptions": "options",
-        "ShardOutput": "shard_output",
-        "SinkOptions": "options",
-        "SourceOptions": "options",
-        "StageOptions": "options",
-        "StateFile": "state_file",
-        "has_part_sinks": "shard_output",
-        "open_shards": "shard_output",
-        "run_to_sink": "run_to_end",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

@@ -35,20 +35,4 @@ __all__ = [
     "simulate_stage_work",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "MULTI_BUFFER_COUNT": "measurement",
-        "RESPONSE_TIMEOUT_S": "round_trip",
-        "TIMING_OVERHEAD_METHOD": "measurement",
-        "WORK_BUFFER_BYTES": "round_trip",
-        "RoundTrip": "round_trip",
-        "fit_curves": "measurement",
-        "load_cached_curves": "cache",
-        "load_curves": "cache",
-        "make_cache_key": "cache",
-        "save_curves": "cache",
-        "select_single_buffer": "measurement",
-        "simulate_stage_work": "round_trip",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

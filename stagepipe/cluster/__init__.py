@@ -14,7 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IslandOptions", "IslandResult", "run_islands"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {"IslandOptions": "islands", "IslandResult": "islands", "run_islands": "islands"},
-)
+__getattr__ = lazy_names(__name__, __file__)

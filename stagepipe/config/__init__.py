@@ -70,32 +70,4 @@ __all__ = [
     "write_yaml",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "BuiltIn": "catalog",
-        "BuiltInArgument": "catalog",
-        "BuiltInDescription": "catalog",
-        "BuiltInKind": "catalog",
-        "ModuleLocation": "source_code",
-        "ModuleLocator": "source_code",
-        "NoFileError": "target_files",
-        "PythonCall": "loading",
-        "build_json_schema": "schema",
-        "check_address": "value_types",
-        "check_call": "loading",
-        "check_trace_path": "value_types",
-        "describe_built_in": "catalog",
-        "edit_config": "loading",
-        "find_in_folders": "source_code",
-        "find_missing_packages": "target_files",
-        "find_option_key": "suggestions",
-        "find_spec_warnings": "validation",
-        "find_target_files": "target_files",
-        "list_built_ins": "catalog",
-        "load": "loading",
-        "locate_targets": "loading",
-        "summarize_spec": "validation",
-        "write_yaml": "document",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

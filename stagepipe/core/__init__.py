@@ -290,26 +290,4 @@ __all__ = [
     "write_advice",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    dict.fromkeys(
-        [
-            "MISSING",
-            "MissingFieldError",
-            "classify_value",
-            "find_field",
-            "get_field",
-            "get_field_names",
-            "is_dataclass_instance",
-            "is_masked_array",
-            "is_pil_image",
-            "is_tensor",
-            "list_fields",
-            "make_missing_error",
-            "read_fields",
-            "rebuild_dataclass",
-            "with_field",
-        ],
-        "items",
-    ),
-)
+__getattr__ = lazy_names(__name__, __file__)

@@ -5,10 +5,12 @@ The build reads the version from here (`tool.hatch.version` in pyproject.toml).
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,17 +32,26 @@ def get_cache_dir() -> Path:
         return Path("/nonexistent/stagepipe")
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module `__getattr__` (PEP 562) for `package`. `modules` maps each name to the submodule that defines it.
+def lazy_names(package: str, file: str) -> Callable[[str], Any]:
+    """A module `__getattr__` (PEP 562) for `package`, whose `__init__` is `file`.
 
-    >>> __getattr__ = lazy_names("stagepipe.core", {"parse_bytes": "units"})
-    >>> __getattr__("parse_bytes")("1 kB")
-    1000
+    It imports on first use what type checkers see at once: the names under `if TYPE_CHECKING:` in that file.
+
+    >>> import stagepipe.core
+    >>> __getattr__ = lazy_names("stagepipe.core", stagepipe.core.__file__)
+    >>> __getattr__("is_tensor")(3)
+    False
     """
 
+    @cache
+    def read_modules() -> dict[str, str]:
+        [block] = [node for node in ast.parse(Path(file).read_bytes()).body if isinstance(node, ast.If)]
+        imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: str(node.module) for node in imports for alias in node.names}
+
     def load(name: str) -> Any:
-        if name not in modules:
+        if name not in read_modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        return getattr(importlib.import_module(read_modules()[name]), name)
 
     return load

@@ -64,32 +64,4 @@ __all__ = [
     "to_json",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Forecast": "model",
-        "PartSample": "costs",
-        "PipelineCosts": "cost_values",
-        "ProbeFigures": "build",
-        "ProcessChoice": "layout",
-        "ProcessLayout": "layout",
-        "ResourceBudget": "cost_values",
-        "SinkCost": "costs",
-        "add_layout_rules": "costs",
-        "build_forecast": "build",
-        "choose_layout": "layout",
-        "compute_costs": "costs",
-        "compute_expected_cpus": "cost_values",
-        "compute_sink_costs": "costs",
-        "describe_bottleneck": "advice",
-        "estimate_changes": "what_if",
-        "explain_layout": "advice",
-        "find_missing_items": "costs",
-        "fits_plan": "costs",
-        "make_layout": "layout",
-        "render_forecast": "table",
-        "render_mermaid": "graph",
-        "render_svg": "graph",
-        "to_json": "model",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

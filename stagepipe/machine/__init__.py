@@ -51,25 +51,4 @@ __all__ = [
     "read_throttling",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "CpuLoadMeter": "limits",
-        "HealthCheck": "checkup",
-        "HealthStatus": "checkup",
-        "Machine": "machine",
-        "SystemLimits": "limits",
-        "compute_free_cpus": "limits",
-        "cpu_delay_ns": "machine",
-        "cpu_quota": "cgroup",
-        "cpu_time_ns": "machine",
-        "describe_host": "machine",
-        "detect_machine": "machine",
-        "examine_machine": "checkup",
-        "oom_kill_count": "cgroup",
-        "read_cpu_model": "machine",
-        "read_free_memory_bytes": "limits",
-        "read_system_limits": "limits",
-        "read_throttling": "cgroup",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

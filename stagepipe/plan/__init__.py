@@ -69,18 +69,4 @@ __all__ = [
     "split_source",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "check_plan_limits": "system_requirements",
-        "check_spec_limits": "system_requirements",
-        "find_cpu_warnings": "system_requirements",
-        "find_memory_warnings": "system_requirements",
-        "lower_sinks": "lowering",
-        "make_plan": "planner",
-        "make_probe_plan": "planner",
-        "name_sink": "lowering",
-        "set_sink_workers": "lowering",
-        "split_source": "lowering",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

@@ -15,7 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["crash_workers_at", "run_stage", "worker_start_hook"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {"crash_workers_at": "crash_points", "run_stage": "stage_runs", "worker_start_hook": "crash_points"},
-)
+__getattr__ = lazy_names(__name__, __file__)

@@ -28,4 +28,4 @@ if TYPE_CHECKING:
 
 __all__ = ["RayCluster", "RayRun"]
 
-__getattr__ = lazy_names(__name__, {"RayCluster": "cluster", "RayRun": "run"})
+__getattr__ = lazy_names(__name__, __file__)

@@ -38,20 +38,4 @@ __all__ = [
     "send_with_fds",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "AttachListener": "run",
-        "AttachedRun": "run",
-        "FoundRuns": "run",
-        "PeerCredentials": "sockets",
-        "ProcessDescription": "run",
-        "RunDescription": "run",
-        "describe_run": "run",
-        "find_runs": "run",
-        "open_listener": "run",
-        "read_peer_credentials": "sockets",
-        "receive_with_fds": "sockets",
-        "send_with_fds": "sockets",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

@@ -47,21 +47,4 @@ __all__ = [
     "serve_forks",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "UNKNOWN_EXIT_CODE": "client",
-        "ForkServer": "client",
-        "ForkedProcess": "client",
-        "Preload": "client",
-        "SpawnNeededError": "client",
-        "end_spare_server": "client",
-        "find_preload": "client",
-        "fork_process": "client",
-        "get_fork_server": "client",
-        "launch_fork_server": "client",
-        "launch_spare_server": "client",
-        "make_worker_environment": "messages",
-        "serve_forks": "server",
-    },
-)
+__getattr__ = lazy_names(__name__, __file__)

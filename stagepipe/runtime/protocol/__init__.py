@@ -141,4 +141,4 @@ __all__ = [
     "write_worker_spec",
 ]
 
-__getattr__ = lazy_names(__name__, {"dump_with_main_objects": "main_objects", "pickle_main_objects": "main_objects"})
+__getattr__ = lazy_names(__name__, __file__)
