@@ -1,4 +1,4 @@
-"""A contract for import-linter: a folder's `__init__` is its face, and nobody outside the folder imports past it."""
+"""A contract for import-linter: a folder's `__init__` is its interface, and other folders import nothing past it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
 
-class FacesContract(Contract):
+class InterfaceContract(Contract):
     """A module may import another one only if the folder that holds the imported module holds the importer too.
 
     `stagepipe.engine.local` may import `stagepipe.transport`, but not `stagepipe.transport.codec` or a module in it.
@@ -25,25 +25,25 @@ class FacesContract(Contract):
             (importer, imported)
             for importer in sorted(graph.modules - exempt)
             for imported in sorted(graph.find_modules_directly_imported_by(importer))
-            if find_face(importer, imported) != imported
+            if find_interface(importer, imported) != imported
         ]
         details = [(*each, graph.get_import_details(importer=each[0], imported=each[1])) for each in past]
         return ContractCheck(kept=not past, metadata={"past": details})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Print each import that goes past a face, and the face to import from."""
+        """Print each import that goes past an interface, and the interface to import from."""
         for importer, imported, details in check.metadata["past"]:
             for detail in details:
                 output.print_error(f"{importer}:{detail['line_number']}: {detail['line_contents']}")
-            output.print_error(f"    import it from {find_face(importer, imported)}")
+            output.print_error(f"    import it from {find_interface(importer, imported)}")
 
 
-def find_face(importer: str, imported: str) -> str:
+def find_interface(importer: str, imported: str) -> str:
     """The longest prefix of `imported` whose parent folder holds `importer`.
 
-    >>> find_face("stagepipe.engine.local", "stagepipe.transport.packet")
+    >>> find_interface("stagepipe.engine.local", "stagepipe.transport.packet")
     'stagepipe.transport'
-    >>> find_face("stagepipe.transport.sender", "stagepipe.transport.codec.tensors")
+    >>> find_interface("stagepipe.transport.sender", "stagepipe.transport.codec.tensors")
     'stagepipe.transport.codec'
     """
     parts = imported.split(".")

@@ -1,4 +1,4 @@
-"""What a caller passes to the builder: as the target of a stage, as text for messages, and as YAML. Pure.
+"""What a caller passes to the builder: as the target of a stage, as text for messages, and as YAML.
 
 What cannot be called, and what a config cannot name, is refused with the fix.
 """

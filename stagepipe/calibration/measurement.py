@@ -1,4 +1,4 @@
-"""Measures the cost of a message by size and transfer kind, and fits the curves. Runs in the caller's process.
+"""Measures the cost of a message by size and transfer kind, and fits the curves.
 
 The messages travel over a real hop to another process (`calibration.round_trip`) and back. Between two messages both
 sides work on memory, as stages do, so caches are as cold and readers sleep as often as in a run. The cost of a message

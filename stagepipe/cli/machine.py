@@ -17,7 +17,7 @@ from stagepipe.cli.report import print_renderable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from stagepipe.machine import HealthCheck
+    from stagepipe.machine import DoctorCheck
 
 
 _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -30,23 +30,23 @@ def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     Each line has the value seen and, if something is wrong, what to do. Nothing is changed. Exit status: 0 a run can
     start, 1 it cannot.
     """
-    from stagepipe.machine import HealthStatus, examine_machine
+    from stagepipe.machine import CheckStatus, diagnose
 
-    checks = list(examine_machine())
+    checks = list(diagnose())
     statuses = [check.status for check in checks]
     if as_json:
-        worst = max(statuses, key=list(HealthStatus).index)
+        worst = max(statuses, key=list(CheckStatus).index)
         found = [{"name": c.name, "status": c.status.value, "value": c.value, "fix": c.fix} for c in checks]
         print(json.dumps({"status": worst.value, "checks": found}, indent=2))
     else:
         print_renderable(_draw_checks(checks))
-        warnings, failures = statuses.count(HealthStatus.WARN), statuses.count(HealthStatus.FAIL)
+        warnings, failures = statuses.count(CheckStatus.WARN), statuses.count(CheckStatus.FAIL)
         print(f"{len(checks)} checks: {failures} failed, {warnings} with a warning")
-    if HealthStatus.FAIL in statuses:
+    if CheckStatus.FAIL in statuses:
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
-def _draw_checks(checks: list[HealthCheck]) -> RenderableType:
+def _draw_checks(checks: list[DoctorCheck]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 

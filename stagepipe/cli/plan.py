@@ -1,4 +1,4 @@
-"""`stagepipe plan`, and the forecasts that it and `run` print and draw. In the calling process."""
+"""`stagepipe plan`, and the forecasts that it and `run` print and draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stagepipe report`, and how other commands check report paths, write and print reports. In the calling process."""
+"""`stagepipe report`, and how other commands check report paths, write and print reports."""
 
 from __future__ import annotations
 

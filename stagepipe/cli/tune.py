@@ -1,4 +1,4 @@
-"""`stagepipe tune`: measures, applies the fix of the verdict, and keeps what pays. In the calling process."""
+"""`stagepipe tune`: measures, applies the fix of the verdict, and keeps what pays."""
 
 from __future__ import annotations
 

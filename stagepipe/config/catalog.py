@@ -1,7 +1,7 @@
 """Lists what is built in: sources, stages and sinks, with their arguments, as their source files say. Imports none.
 
-A source or sink is a lower-case alias in the face of its folder. A stage is a class of the face, or of a module beside
-it that the face leaves out (the ready stages), that is called with items or is an order point.
+A source or sink is a lower-case alias in the interface of its folder. A stage is a class of it, or of a module beside
+it that the interface leaves out (the ready stages), that is called with items or is an order point.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class BuiltInDescription:
 
 
 def list_built_ins() -> list[BuiltIn]:
-    """Return all built-ins: sources, stages, sinks, in the order of their faces.
+    """Return all built-ins: sources, stages, sinks, in the order of their interfaces.
 
     >>> [built_in.path for built_in in list_built_ins()][:2]
     ['stagepipe.sources.arrow', 'stagepipe.sources.concat']
@@ -306,7 +306,7 @@ def _iter_package(kind: BuiltInKind, lookup: DefinitionLookup) -> Iterator[Built
 
 
 def _iter_modules(package: ParsedModule, lookup: DefinitionLookup, *, with_submodules: bool) -> Iterator[ParsedModule]:
-    """Yield the face first: a class that it exports has its short path."""
+    """Yield the interface first: a class that it exports has its short path."""
     yield package
     for name in package.iter_submodule_names() if with_submodules else ():
         module = lookup.module_finder.find(f"{package.name}.{name}")

@@ -1,4 +1,4 @@
-"""Writes out sources of datasets and records in their long form, checks their arguments, says how items are read. Pure.
+"""Writes out sources of datasets and records in their long form, checks their arguments, says how items are read.
 
 A record source becomes a dataset source over it, so that its records may be read in workers:
 

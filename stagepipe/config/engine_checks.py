@@ -1,4 +1,4 @@
-"""Refuses the keys that an engine does not have, by name and with the reason, and notes those that it ignores. Pure.
+"""Refuses the keys that an engine does not have, by name and with the reason, and notes those that it ignores.
 
 Which these are, the `Capabilities` of the engine say. Runs in the process that loads the config.
 """

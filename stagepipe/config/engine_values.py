@@ -1,4 +1,4 @@
-"""Checks `engine`, `resources` and `workers`, which may be a range on some engines. Pure.
+"""Checks `engine`, `resources` and `workers`, which may be a range on some engines.
 
 Runs in the process that loads the config.
 """

@@ -1,4 +1,4 @@
-"""Says what a config accepts: the keys of the specs, the types of their values, and the JSON Schema. Pure.
+"""Says what a config accepts: the keys of the specs, the types of their values, and the JSON Schema.
 
 The models are made from the fields of the specs. Configs are checked against them, all mistakes at once, and the JSON
 Schema is built from them.

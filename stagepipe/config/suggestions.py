@@ -1,4 +1,4 @@
-"""Suggests the right key or value for a wrong one: names that other tools use, then similar spellings. Pure.
+"""Suggests the right key or value for a wrong one: names that other tools use, then similar spellings.
 
 The other tools: torch's DataLoader, Ray Data, Hydra, jsonargparse, tf.data, WebDataset, SPDL, Kubernetes.
 Runs in the process that loads the config.

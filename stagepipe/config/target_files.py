@@ -1,4 +1,4 @@
-"""Finds the files that hold the code of targets, and the packages that they import and this machine lacks. Pure.
+"""Finds the files that hold the code of targets, and the packages that they import and this machine lacks.
 
 The answers come from source files; no target is imported. Packages: the imports at the top of a target's module, in its
 own function, and at the top of the user's modules that these import; of a built-in, the package that it asks for. An

@@ -1,4 +1,4 @@
-"""Writes overrides into the text of a YAML file: only the lines that they concern change. Pure.
+"""Writes overrides into the text of a YAML file: only the lines that they concern change.
 
 PyYAML's nodes know where they stand in the text, so a value is replaced, a key is added or removed there, and every
 comment, blank line and quote stays. A library that writes the whole document again loses some: ruamel.yaml 0.18 drops

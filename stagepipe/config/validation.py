@@ -1,4 +1,4 @@
-"""Checks the keys and values of a config, and what a single key cannot show: keys that exclude each other. Pure.
+"""Checks the keys and values of a config, and what a single key cannot show: keys that exclude each other.
 
 Turns mistakes into problems: each with its place, and what to write instead. Warns about settings that are valid but
 risky.

@@ -1,4 +1,4 @@
-"""Says what a value of a config may be: validator, error messages and JSON Schema. Pure.
+"""Says what a value of a config may be: validator, error messages and JSON Schema.
 
 First the types that any key may have, then `when`, `cache`, and the trace and the address in `report`.
 """

@@ -1,4 +1,4 @@
-"""How a pipeline was written, and how a setting is written there: messages advise in the caller's terms. Pure.
+"""How a pipeline was written, and how a setting is written there: messages advise in the caller's terms.
 
 Used in every process.
 """

@@ -1,4 +1,4 @@
-"""The exceptions that stagepipe raises, their types, and tracebacks without frames of this package. Every process."""
+"""The exceptions that stagepipe raises, their types, and tracebacks without frames of this package."""
 
 from __future__ import annotations
 

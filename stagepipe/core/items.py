@@ -1,4 +1,4 @@
-"""What an item contains: its fields by name or by a path such as `meta.width`, and the kind of a value. Pure.
+"""What an item contains: its fields by name or by a path such as `meta.width`, and the kind of a value.
 
 torch and PIL are recognized without importing them.
 """

@@ -1,4 +1,4 @@
-"""What a stage function may ask for: `context()`, `empty()` and `SKIP`. Runs in workers, and anywhere else.
+"""What a stage function may ask for: `context()`, `empty()` and `SKIP`.
 
 The worker sets `stage_locals.context` before each item, and lends its shared memory through `stage_locals.allocate`.
 Outside a worker, and with `--inline`, `empty` makes a plain allocation, so that a stage runs anywhere.

@@ -1,4 +1,4 @@
-"""Parses and formats sizes and durations: "4GiB" to bytes, "20ms" to ns, and back. Pure; used in every process."""
+"""Parses and formats sizes and durations: "4GiB" to bytes, "20ms" to ns, and back."""
 
 from __future__ import annotations
 

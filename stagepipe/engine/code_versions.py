@@ -1,4 +1,4 @@
-"""The code of a pipeline as lines of text, without importing anything. In the caller's process.
+"""The code of a pipeline as lines of text, without importing anything.
 
 What a stage's cache depends on are files by their content and installed packages by version: imports are followed from
 file to file, without walking through folders, and not into what is installed. What a resume warns of are the files of

@@ -1,4 +1,4 @@
-"""Runs the first few items several times and finds the first stage whose output differs. In the caller's process.
+"""Runs the first few items several times and finds the first stage whose output differs.
 
 Nothing that a library in C draws can be seeded from outside; that its output differs can be seen.
 """

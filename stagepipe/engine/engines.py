@@ -1,4 +1,4 @@
-"""What runs a plan: `Engine`, its runs, and the two engines of stagepipe for one machine. In the process of the caller.
+"""What runs a plan: `Engine`, its runs, and the two engines of stagepipe for one machine.
 
 A config asks an engine what it can do, so the imports of a run are where a run starts. To add an engine, write a
 subclass of `Engine` whose `start` returns a subclass of `EngineRun`, and call `register_engine`: nothing else of

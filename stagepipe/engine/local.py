@@ -1,4 +1,4 @@
-"""The local engine: runs a plan in worker processes on this machine. In the process that uses the pipeline."""
+"""The local engine: runs a plan in worker processes on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a probe: items go through real workers until each stage is measured. In the process of the caller.
+"""Runs a probe: items go through real workers until each stage is measured.
 
 Its sinks write to a temporary folder where they can.
 """

@@ -1,4 +1,4 @@
-"""Makes the record of a run from its plan, a snapshot and what a monitor has seen. In the caller's process.
+"""Makes the record of a run from its plan, a snapshot and what a monitor has seen.
 
 The monitor follows a run while it goes: its workers' memory and waits, and other programs' load. All else is pure.
 """

@@ -1,4 +1,4 @@
-"""Gives the stages with a `cache` their fingerprints: of config, code, data and versions. In the caller's process."""
+"""Gives the stages with a `cache` their fingerprints: of config, code, data and versions."""
 
 from __future__ import annotations
 

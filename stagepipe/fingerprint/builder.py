@@ -1,4 +1,4 @@
-"""Builds the fingerprint of any value, one function per kind of value: code, containers, objects. Pure."""
+"""Builds the fingerprint of any value, one function per kind of value: code, containers, objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Fingerprint`: what a value is, as a digest, a text and named parts; and its lines, which a state keeps. Pure."""
+"""`Fingerprint`: what a value is, as a digest, a text and named parts; and its lines, which a state keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suggests config changes, step by step, and gives a reason for each choice of a layout. Pure.
+"""Suggests config changes, step by step, and gives a reason for each choice of a layout.
 
 Each change is tried on the predicted throughput and suggested only if that grows by more than a tenth. Fusing saves a
 hop, but the two stages no longer work at the same time. It pays if their process is not the bottleneck, or if the

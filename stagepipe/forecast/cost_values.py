@@ -1,4 +1,4 @@
-"""The costs of a pipeline, and what its workers may use of the machine, as values. Pure."""
+"""The costs of a pipeline, and what its workers may use of the machine, as values."""
 
 from __future__ import annotations
 

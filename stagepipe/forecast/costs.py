@@ -1,4 +1,4 @@
-"""The cost of processes, hops and sinks per source item, from the record of a probe or of a whole run. Pure.
+"""The cost of processes, hops and sinks per source item, from the record of a probe or of a whole run.
 
 A probe has one worker per stage and one item in flight, so no other stage slows down the one that is measured. It ends
 while items are on their way, so the number that a process has had says less than what each process before it makes of

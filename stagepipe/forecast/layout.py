@@ -1,4 +1,4 @@
-"""The items per second of a layout of processes on a machine, its bottleneck, and the best layout. Pure.
+"""The items per second of a layout of processes on a machine, its bottleneck, and the best layout.
 
 In a chain with bounded queues, the process with the most work per item and worker limits the rate (Kleinrock, Queueing
 Systems I, 1975). If the CPUs are saturated before that, the CPU time of all processes limits it.

@@ -1,4 +1,4 @@
-"""The typical item of a hop: its pieces, the mode and cost of each, and how many items share a packet. Pure.
+"""The typical item of a hop: its pieces, the mode and cost of each, and how many items share a packet.
 
 A probe sends one item at a time, so it cannot measure hops that carry several items in a packet: small items of quick
 stages, and the chunks of a dataset.

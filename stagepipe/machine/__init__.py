@@ -1,9 +1,9 @@
-"""The machine and its limits, as this process may use them. Starts nothing. Only the check-up tries things out.
+"""The machine and its limits, as this process may use them. Starts nothing. Only the doctor tries things out.
 
 machine  CPUs, memory and GPUs, and the CPU time of a process
 cgroup   limits and counters of the control group
 limits   the system's limits for this process, and the CPUs and the memory that other processes leave
-checkup  whether a run can start here, for `stagepipe doctor`
+doctor   whether a run can start here, for `stagepipe doctor`
 
 A worker needs only the CPU time: the names load lazily, because `limits` imports psutil.
 """
@@ -14,7 +14,7 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.machine.cgroup import cpu_quota, oom_kill_count, read_throttling
-    from stagepipe.machine.checkup import HealthCheck, HealthStatus, examine_machine
+    from stagepipe.machine.doctor import CheckStatus, DoctorCheck, diagnose
     from stagepipe.machine.limits import (
         CpuLoadMeter,
         SystemLimits,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CheckStatus",
     "CpuLoadMeter",
-    "HealthCheck",
-    "HealthStatus",
+    "DoctorCheck",
     "Machine",
     "SystemLimits",
     "compute_free_cpus",
@@ -43,7 +43,7 @@ __all__ = [
     "cpu_time_ns",
     "describe_host",
     "detect_machine",
-    "examine_machine",
+    "diagnose",
     "oom_kill_count",
     "read_cpu_model",
     "read_free_memory_bytes",

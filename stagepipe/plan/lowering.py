@@ -1,4 +1,4 @@
-"""Splits a source and sinks with workers into the stages that run them. Pure.
+"""Splits a source and sinks with workers into the stages that run them.
 
 A source that is read by index becomes a source of indices and a stage that reads. Sinks become one order point, which
 makes parts, then a writer for each sink; out of the last writer come the records of what was written, and the calling

@@ -1,4 +1,4 @@
-"""Checks the system's limits against what a plan needs, before anything starts. Runs in the caller's process.
+"""Checks the system's limits against what a plan needs, before anything starts.
 
 The needs are counted, not guessed: what each worker takes in the caller's process and in its own. They were measured
 with /proc/PID/fd and /proc/PID/status; tests/unit/plan/test_system_requirements.py and

@@ -1,4 +1,4 @@
-"""The config change to try for each kind of limit, or the reason why no change will help. Pure.
+"""The config change to try for each kind of limit, or the reason why no change will help.
 
 A change is overrides, as `--set` and `Pipeline` take them: `stages.decode.workers=3`.
 """

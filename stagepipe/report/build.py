@@ -1,4 +1,4 @@
-"""Builds a `Report` from a `RunRecord`: shares, rates and percentiles. Pure."""
+"""Builds a `Report` from a `RunRecord`: shares, rates and percentiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs beside each other: what differs, and whether beyond the noise within each. Pure.
+"""Two runs beside each other: what differs, and whether beyond the noise within each.
 
 A report is one run. Its noise is estimated from means of blocks of its steady state: neighbouring intervals are alike,
 so single intervals would make the noise look too small. What differs from run to run (another load of the machine)

@@ -1,4 +1,4 @@
-"""A run while it goes, as one struct: `LiveRun`, which `Pipeline.progress()` returns. Pure.
+"""A run while it goes, as one struct: `LiveRun`, which `Pipeline.progress()` returns.
 
 The progress bar, the plain line, `stagepipe top`, its JSON (schema `stagepipe.top/1`), the metrics and the series are
 all drawn from it. `COLUMNS` says what the tables show. Within a schema version, fields may be added (with a default)

@@ -1,4 +1,4 @@
-"""The report: the schema `stagepipe.report/2`, and its JSON. Pure. Durations are integer ns, sizes are bytes.
+"""The report: the schema `stagepipe.report/2`, and its JSON. Durations are integer ns, sizes are bytes.
 
 Field names are a public contract. Within a schema version, fields may be added (with a default) but are never renamed
 or removed. `record` has the parts that an engine counts in this form already.

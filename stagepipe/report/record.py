@@ -1,4 +1,4 @@
-"""What an engine counted in one run: the input of the report. Pure. Durations are in ns, sizes in bytes.
+"""What an engine counted in one run: the input of the report. Durations are in ns, sizes in bytes.
 
 The types of the first two sections are a part of the schema `stagepipe.report/2` too: an engine counts them in the very
 form that the report (`model`) prints. Those of the last section are the record's own.

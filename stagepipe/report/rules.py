@@ -1,4 +1,4 @@
-"""The rules of the verdict: each looks for one kind of limit in the evidence of a run. Pure.
+"""The rules of the verdict: each looks for one kind of limit in the evidence of a run.
 
 `RULES`, at the end, are the questions in their order, the most decisive first:
 

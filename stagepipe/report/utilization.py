@@ -1,4 +1,4 @@
-"""How busy each process of a run was: the evidence for the verdict. Pure.
+"""How busy each process of a run was: the evidence for the verdict.
 
 A process is a stage together with the stages fused into it; the consumer counts as one more process. Its *utilization*
 is the share of its time after start-up in which it waits neither for input nor for room. This covers the work in the

@@ -1,4 +1,4 @@
-"""Which engine runs a pipeline, what it can do, and what each worker of a stage takes of a cluster. Pure.
+"""Which engine runs a pipeline, what it can do, and what each worker of a stage takes of a cluster.
 
 An engine is registered by its name: those of stagepipe when they are first asked for, any other by `register_engine`.
 What a config may say of it (`options`) and what it does with the keys of a config (`Capabilities`) it tells itself, so

@@ -1,4 +1,4 @@
-"""Stages for audio: `Decode` and `Resample`. Run in any worker.
+"""Stages for audio: `Decode` and `Resample`.
 
 A recording is a dict `{"samples": array, "sample_rate": hertz}`. The samples of one channel have the shape (frames,),
 those of several (frames, channels).

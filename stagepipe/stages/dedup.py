@@ -1,4 +1,4 @@
-"""Stages that help to find near duplicates: `MinHash` of texts, `PerceptualHash` of images. Run in any worker.
+"""Stages that help to find near duplicates: `MinHash` of texts, `PerceptualHash` of images.
 
 They keep nothing from one item to the next, so that their results are the same after a crash and with any number of
 workers. The duplicates are found between two runs, where all hashes are there: docs/how-to/duplicates.md.

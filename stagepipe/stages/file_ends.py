@@ -1,4 +1,4 @@
-"""Whether a file of audio or video ends before its own structure says. Runs in workers and inline.
+"""Whether a file of audio or video ends before its own structure says.
 
 Decoders take the end of the file for the end of the recording: of half a WAV they return half of the samples, as if
 there were no more. Most containers say in their first bytes how long they are, and an Ogg stream marks its last page.

@@ -1,4 +1,4 @@
-"""Stages for images: `Decode`, `Resize`, `Normalize`, `EncodeJpeg`. Run in any worker.
+"""Stages for images: `Decode`, `Resize`, `Normalize`, `EncodeJpeg`.
 
 An image is a uint8 array of shape (height, width, 3) or (height, width), or a PIL image. For tensors, and for random
 augmentation, use torchvision's or albumentations' transforms themselves: docs/how-to/images.md.

@@ -1,4 +1,4 @@
-"""Optional packages of the ready stages, and what the stages read: files or bytes. Runs in workers and inline."""
+"""Optional packages of the ready stages, and what the stages read: files or bytes."""
 
 from __future__ import annotations
 

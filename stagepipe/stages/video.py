@@ -1,4 +1,4 @@
-"""Stages for video: `DecodeClips`. Runs in any worker."""
+"""Stages for video: `DecodeClips`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune`: measures a pipeline, applies what its report offers, and keeps what pays. In the caller's process.
+"""`tune`: measures a pipeline, applies what its report offers, and keeps what pays.
 
 One discarded warm-up. Then, for each change: a run with the best layout so far, whose report offers the change, and
 pairs of runs without and with it, until `decisions.judge_pairs` has an answer. If several changes stay, the layout at

@@ -79,19 +79,22 @@ def test_the_fork_server_starts_before_anything_else_is_imported_and_a_run_impor
     assert done.stdout == "set()\nset()\n", done.stderr
 
 
-FACES = ["stagepipe", *(found.name for found in pkgutil.walk_packages(stagepipe.__path__, "stagepipe.") if found.ispkg)]
+FOLDERS = [
+    "stagepipe",
+    *(found.name for found in pkgutil.walk_packages(stagepipe.__path__, "stagepipe.") if found.ispkg),
+]
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_every_name_of_a_face_can_be_imported(face):
-    """A lazy face may list a name that no module defines: mypy does not see that."""
-    package = importlib.import_module(face)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_name_of_an_interface_can_be_imported(folder):
+    """A lazy interface may list a name that no module defines: mypy does not see that."""
+    package = importlib.import_module(folder)
     assert [name for name in getattr(package, "__all__", ()) if not hasattr(package, name)] == []
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_no_name_of_a_face_is_also_a_module_in_it(face):
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_name_of_an_interface_is_also_a_module_in_it(folder):
     """Importing a module binds it in its package, so it would replace the name."""
-    package = importlib.import_module(face)
+    package = importlib.import_module(folder)
     modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
     assert modules.isdisjoint(getattr(package, "__all__", ()))

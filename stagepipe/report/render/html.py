@@ -1,4 +1,4 @@
-"""Draws a report as one HTML file, or as a fragment for a notebook, without any resource outside it. Pure.
+"""Draws a report as one HTML file, or as a fragment for a notebook, without any resource outside it.
 
 All text is escaped in `element` and `join`, and nowhere else. Charts are SVG that stretches to the width of what is
 around it, and hold no text: scale, unit and legend are HTML around them, so that no text is stretched, and none

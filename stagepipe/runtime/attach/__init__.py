@@ -3,7 +3,7 @@
 sockets  the folder of the sockets, who is at the other end, and descriptors sent over them; also for the fork server
 run      both ends: what a run tells of itself, its listener, and the client that finds runs and attaches to them
 
-The face is lazy, because the fork server starts before NumPy is imported, which `run` needs.
+The interface is lazy, because the fork server starts before NumPy is imported, which `run` needs.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The stages of one process, called one after the other: a fused stage costs a function call. In workers and inline.
+"""The stages of one process, called one after the other: a fused stage costs a function call.
 
 An item travels in a box, a list of one, and its receiver empties the box. So no caller up the stack keeps the item
 alive: an unreferenced item travels on without a copy, and its shared memory is free at once.

@@ -1,4 +1,4 @@
-"""One stage in a process: built once, then seeded, called and timed for each item. In workers and inline.
+"""One stage in a process: built once, then seeded, called and timed for each item.
 
 With `when`, an item that does not match passes the stage by: it keeps its key, and its arrays are passed on uncopied.
 """

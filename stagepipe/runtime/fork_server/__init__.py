@@ -7,7 +7,7 @@ messages  what client and server tell each other: requests, the environment, lim
 multiprocessing's fork server does not serve here: it gives workers its own environment and limits, reaps a worker
 before its process group can be killed, and takes part in the caller's `__main__`. loky has none.
 
-The face is lazy, because each of the two processes needs one of the modules only.
+The interface is lazy, because each of the two processes needs one of the modules only.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The worker's end of the control channel. In the worker's process.
+"""The worker's end of the control channel.
 
 A thread receives the commands, so that a seek or a stop interrupts any wait of the main thread.
 """

@@ -1,4 +1,4 @@
-"""Sends a role's results to the next hop, and shows them to an observer in a probe or a check. In the worker's process.
+"""Sends a role's results to the next hop, and shows them to an observer in a probe or a check.
 
 In a probe run, `ItemProbe` measures the first items. In a determinism check, `ItemDigests` reports a digest of each.
 """

@@ -15,7 +15,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def examine(env, **limits):
+def diagnose(env, **limits):
     """Run `doctor --json` as a process of its own; its result and the checks by their names."""
 
     def set_limits():
@@ -48,7 +48,7 @@ def test_what_is_wrong_fails_or_warns_with_its_fix(tmp_path):
     (tmp_path / "numpy-1.0.dist-info").mkdir()
     (tmp_path / "numpy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")
     env = {"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": "/dev/null"}
-    status, checks = examine(env, RLIMIT_NOFILE=60, RLIMIT_FSIZE=1 << 20)
+    status, checks = diagnose(env, RLIMIT_NOFILE=60, RLIMIT_FSIZE=1 << 20)
     assert status == 1
     found = {name: (check["status"], check["fix"]) for name, check in checks.items() if check["status"] != "ok"}
     found.pop("CPUs", None)  # the machine that runs the tests may be busy

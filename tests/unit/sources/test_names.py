@@ -18,7 +18,7 @@ def test_the_path_of_a_class_is_its_public_one(cls):
     assert get_class_path(cls) == f"stagepipe.sources.{cls.__name__}"
 
 
-FACES = (sinks, sources, stages, table, text)
+FOLDERS = (sinks, sources, stages, table, text)
 # The names that earlier versions have written. A class that moves needs an entry in `_RECORDED_PLACES`.
 RECORDED = """
 sinks.hugging_face_sink.HuggingFaceSink sinks.images_sink.ImagesSink sinks.jsonl_sink.JsonlSink sinks.npy_sink.NpySink
@@ -41,7 +41,7 @@ stages.text.pack.Pack stages.text.quality.QualityFilter stages.text.tokenize.Tok
 @pytest.mark.parametrize("name", RECORDED)
 def test_states_name_a_class_as_earlier_versions_did(name):
     class_name = name.rpartition(".")[2]
-    cls = next(getattr(face, class_name) for face in FACES if hasattr(face, class_name))
+    cls = next(getattr(folder, class_name) for folder in FOLDERS if hasattr(folder, class_name))
     assert get_display_name(cls) == f"stagepipe.{name}"
 
 

@@ -1,6 +1,6 @@
-"""The check-up of `stagepipe doctor`: does this machine have what a run needs? Tries it out; leaves nothing behind.
+"""`stagepipe doctor`: does this machine have what a run needs? Tries it out; leaves nothing behind.
 
-Runs in the process of the command. `examine_machine` makes all checks, in order.
+Runs in the process of the command. `diagnose` makes all checks, in order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stagepipe.transport import make_packet_pipe
 # ------------------------------------------------------------------ what a check found
 
 
-class HealthStatus(Enum):
+class CheckStatus(Enum):
     """How grave a finding is."""
 
     OK = "ok"
@@ -44,28 +44,28 @@ class HealthStatus(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthCheck:
+class DoctorCheck:
     """A check: its name, the value seen, and what to do about it; `fix` is "" if there is nothing to do."""
 
     name: str
-    status: HealthStatus
+    status: CheckStatus
     value: str
     fix: str = ""
 
 
-def passed(name: str, value: str) -> HealthCheck:
+def passed(name: str, value: str) -> DoctorCheck:
     """Return a check that found nothing wrong."""
-    return HealthCheck(name=name, status=HealthStatus.OK, value=value)
+    return DoctorCheck(name=name, status=CheckStatus.OK, value=value)
 
 
-def warned(name: str, value: str, fix: str) -> HealthCheck:
+def warned(name: str, value: str, fix: str) -> DoctorCheck:
     """Return a check that found something to improve."""
-    return HealthCheck(name=name, status=HealthStatus.WARN, value=value, fix=fix)
+    return DoctorCheck(name=name, status=CheckStatus.WARN, value=value, fix=fix)
 
 
-def failed(name: str, value: str, fix: str) -> HealthCheck:
+def failed(name: str, value: str, fix: str) -> DoctorCheck:
     """Return a check that found what keeps a run from starting."""
-    return HealthCheck(name=name, status=HealthStatus.FAIL, value=value, fix=fix)
+    return DoctorCheck(name=name, status=CheckStatus.FAIL, value=value, fix=fix)
 
 
 # ------------------------------------------------------------------ what the kernel must be able to do
@@ -81,7 +81,7 @@ _MEMFD_BYTES: Final = 1 << 30
 _SECCOMP_HINT: Final = "a container's seccomp profile may forbid it: allow it there"
 
 
-def check_kernel() -> HealthCheck:
+def check_kernel() -> DoctorCheck:
     """Check the system and the version of its kernel."""
     name, system, release = "kernel", platform.system(), platform.release()
     if system != "Linux":
@@ -92,7 +92,7 @@ def check_kernel() -> HealthCheck:
     return passed(name, f"Linux {release}")
 
 
-def check_memfd() -> HealthCheck:
+def check_memfd() -> DoctorCheck:
     """Make a shared-memory file as an arena is made, and map it."""
     name = "memfd"
     try:
@@ -111,7 +111,7 @@ def check_memfd() -> HealthCheck:
     return passed(name, f"a sparse file of {format_bytes(_MEMFD_BYTES)} can be mapped")
 
 
-def check_pidfd() -> HealthCheck:
+def check_pidfd() -> DoctorCheck:
     """Open a pidfd: the supervisor sees the death of a worker through one."""
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -120,7 +120,7 @@ def check_pidfd() -> HealthCheck:
     return passed("pidfd", "available")
 
 
-def check_packet_pipe() -> HealthCheck:
+def check_packet_pipe() -> DoctorCheck:
     """Send two packets through the pipe of a hop and see that they stay apart."""
     name = "packet pipes"
     try:
@@ -144,7 +144,7 @@ def check_packet_pipe() -> HealthCheck:
     return passed(name, f"pipe2(O_DIRECT), {ends.capacity_packets} packets in a pipe")
 
 
-def check_pipe_pages() -> HealthCheck:
+def check_pipe_pages() -> DoctorCheck:
     """See whether this user's pipe pages are used up: then pipes hold two packets."""
     name = "pipe limits"
     limits = {key: _read_setting(key) for key in ("pipe-user-pages-soft", "pipe-user-pages-hard", "pipe-max-size")}
@@ -158,7 +158,7 @@ def check_pipe_pages() -> HealthCheck:
     return passed(name, text or "unknown")
 
 
-def check_dev_shm() -> HealthCheck:
+def check_dev_shm() -> DoctorCheck:
     """Say that the size of /dev/shm does not matter, because people look for it."""
     with contextlib.suppress(OSError):
         return passed(str(_DEV_SHM), f"not needed (it has {format_bytes(shutil.disk_usage(_DEV_SHM).total)})")
@@ -187,7 +187,7 @@ _MAX_THROTTLED: Final = 0.05
 """The share of periods in which the quota was used up: more is a visible loss."""
 
 
-def check_cpus() -> HealthCheck:
+def check_cpus() -> DoctorCheck:
     """Measure for half a second how many CPUs other processes leave."""
     meter = CpuLoadMeter()
     time.sleep(_LOAD_SPAN_S)
@@ -199,7 +199,7 @@ def check_cpus() -> HealthCheck:
     return passed("CPUs", text)
 
 
-def check_memory() -> HealthCheck:
+def check_memory() -> DoctorCheck:
     """Read the memory that can be used now."""
     free, total = read_free_memory_bytes(), detect_machine().memory_bytes
     text = f"{format_bytes(free)} of {format_bytes(total)} free"
@@ -210,7 +210,7 @@ def check_memory() -> HealthCheck:
     return passed("memory", text)
 
 
-def check_cgroup() -> HealthCheck:
+def check_cgroup() -> DoctorCheck:
     """Read the limits of the control group, and whether they were hit."""
     limit, quota, kills = memory_limit_bytes(), cpu_quota(), oom_kill_count()
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -227,7 +227,7 @@ def check_cgroup() -> HealthCheck:
     return passed("cgroup", ", ".join([*parts, *([f"{kills} processes killed for memory"] if kills else [])]))
 
 
-def check_descriptors() -> HealthCheck:
+def check_descriptors() -> DoctorCheck:
     """Read how many file descriptors are left, and the limits on addresses and files."""
     name, limits = "descriptors", read_system_limits()
     if limits.max_fds is None or limits.free_fds is None:
@@ -239,7 +239,7 @@ def check_descriptors() -> HealthCheck:
     return warned(name, text, fix) if limits.free_fds < _COMFORTABLE_FDS else passed(name, text)
 
 
-def check_tasks() -> HealthCheck:
+def check_tasks() -> DoctorCheck:
     """Read how many processes and threads may still be started."""
     found = read_system_limits(_COMFORTABLE_TASKS).free_tasks_by_limit
     if not found:
@@ -260,7 +260,7 @@ _MIN_TORCH: Final = (2, 6)
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:>=([\d.]+))?")
 
 
-def check_python() -> HealthCheck:
+def check_python() -> DoctorCheck:
     """Check the version of the interpreter."""
     text = f"{platform.python_version()} ({sys.executable})"
     if sys.version_info < _MIN_PYTHON:  # a package of another Python may be on the path
@@ -268,7 +268,7 @@ def check_python() -> HealthCheck:
     return passed("Python", text)
 
 
-def check_packages() -> HealthCheck:
+def check_packages() -> DoctorCheck:
     """Check that each required package is installed, in a version that is new enough."""
     shown, wrong = [f"stagepipe {VERSION}"], []
     for package, minimum in _iter_requirements():
@@ -286,7 +286,7 @@ def check_packages() -> HealthCheck:
     return passed("packages", ", ".join(shown))
 
 
-def check_torch() -> HealthCheck:
+def check_torch() -> DoctorCheck:
     """Import torch, if it is installed: a broken installation shows here and not in a worker."""
     if importlib.util.find_spec("torch") is None:
         return passed("torch", f"not installed; pipelines with tensors and models need it: {install_command('torch')}")
@@ -300,7 +300,7 @@ def check_torch() -> HealthCheck:
     return passed("torch", f"{torch.__version__}, a build {build}")
 
 
-def check_cuda() -> HealthCheck:
+def check_cuda() -> DoctorCheck:
     """Compare the GPUs that the driver shows with those that torch can use."""
     name, devices = "CUDA", detect_machine().cuda_devices
     if not devices and importlib.util.find_spec("torch") is None:
@@ -323,7 +323,7 @@ def check_cuda() -> HealthCheck:
     return warned(name, f"{len(devices)} GPUs, but torch can use none", fix)
 
 
-def check_temporary_folder() -> HealthCheck:
+def check_temporary_folder() -> DoctorCheck:
     """Make a folder where the control channel binds its socket for a moment."""
     name = "temporary folder"
     try:
@@ -333,7 +333,7 @@ def check_temporary_folder() -> HealthCheck:
         return warned(name, f"not writable: {error}", "set TMPDIR to a folder that is")
 
 
-def check_cache_folder() -> HealthCheck:
+def check_cache_folder() -> DoctorCheck:
     """Write a file where measured cost curves and indexes are kept."""
     name, folder = "cache folder", get_cache_dir()
     try:
@@ -383,10 +383,10 @@ _LINUX_CHECKS = (
 )
 
 
-def examine_machine() -> Iterator[HealthCheck]:
+def diagnose() -> Iterator[DoctorCheck]:
     """Yield what each check finds. Takes half a second to measure the load, and as long as `import torch`.
 
-    >>> next(examine_machine()).name
+    >>> next(diagnose()).name
     'kernel'
     """
     yield check_kernel()
