@@ -489,8 +489,7 @@ class Pipeline(Generic[T_co]):
         )
         is_mid_epoch = bool(position.items_yielded)
         if is_mid_epoch and self.spec.order == "any" and not self._capabilities.resumes_in_mid_epoch:
-            order = self.spec.source.syntax.format_setting("order", "any")
-            message = f"{self._engine.phrase} pipeline cannot resume in the middle of an epoch with `{order}`"
+            message = f"{self._engine.phrase} pipeline cannot resume in the middle of an epoch with `order: any`"
             raise UsageError(f"{message}; {self._engine.way_out}")
         self._state.load_position(position)
         self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)

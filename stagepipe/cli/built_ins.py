@@ -13,7 +13,7 @@ import typer
 
 from stagepipe.cli.errors import exit_on_error
 from stagepipe.cli.report import print_renderable
-from stagepipe.core import ConfigSyntax, UsageError, closest_match
+from stagepipe.core import UsageError, closest_match
 from stagepipe.starters import StarterKind
 
 if TYPE_CHECKING:
@@ -196,8 +196,9 @@ def _draw_built_in(built_in: BuiltIn) -> RenderableType:
 def _format_default(argument: BuiltInArgument) -> str:
     if argument.is_required:
         return "required"
-    text = ConfigSyntax.YAML.format_value(argument.default)
-    return text if text.strip() == text and text else f'"{text}"'
+    from stagepipe.config import write_flow_yaml
+
+    return write_flow_yaml(argument.default)
 
 
 @exit_on_error()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         describe_built_in,
         list_built_ins,
     )
-    from stagepipe.config.document import write_yaml
+    from stagepipe.config.document import write_flow_yaml, write_yaml
     from stagepipe.config.loading import PythonCall, check_call, edit_config, load, locate_targets
     from stagepipe.config.schema import build_json_schema
     from stagepipe.config.source_code import ModuleLocation, ModuleLocator, find_in_folders
@@ -67,6 +67,7 @@ __all__ = [
     "load",
     "locate_targets",
     "summarize_spec",
+    "write_flow_yaml",
     "write_yaml",
 ]
 

@@ -35,7 +35,7 @@ from stagepipe.config.source_code import (
     ParsedModule,
     read_class_attribute,
 )
-from stagepipe.core import ConfigError, ConfigSyntax
+from stagepipe.core import ConfigError
 
 _SECTION = "Args:"
 _PATH_IN_YAML = re.compile(r" (In YAML|YAML)\b.*")
@@ -151,7 +151,7 @@ def _read_argument(parameter: Parameter, meaning: str, lookup: DefinitionLookup)
         accepted = read_annotation(annotation, lookup)
         type_text = ast.unparse(annotation.expression)
         if accepted is not None:
-            type_text = describe_accepted(accepted, ConfigSyntax.YAML)
+            type_text = describe_accepted(accepted)
         default = _read_default(annotation, lookup)
     # `()` is what `concat` is unpickled with: a config must give a list that holds something.
     is_required = parameter.default is Parameter.empty or default == []

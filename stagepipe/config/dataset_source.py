@@ -29,8 +29,8 @@ from typing import Final
 from stagepipe.config.document import MapEntry, MapNode, Node, ScalarNode, to_plain
 from stagepipe.config.source_code import is_known_stream
 from stagepipe.config.suggestions import DATALOADER_ARGUMENT_HINTS
-from stagepipe.config.value_types import format_kind, format_value
-from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, closest_match, find_iterator, get_class_path
+from stagepipe.config.value_types import format_value
+from stagepipe.core import Problem, closest_match, find_iterator, get_class_path
 from stagepipe.spec import SourceReading, SourceSpec, Target, iter_keys
 
 _CLASSES_BY_ALIAS: Final = {
@@ -152,14 +152,11 @@ def _make_reader_problem(source: MapNode, key: str, reading: str) -> Problem:
     if reading == "stream":
         reason = "an iterable dataset has no indices, so one process reads it"
         if key == "workers":
-            shards = location.syntax.format_setting("shards", Placeholder("N"))
-            hint += f", or let the dataset split itself: add the argument `{shards}`"
+            hint += ", or let the dataset split itself: add the argument `shards: N`"
     else:
         reason = "one process reads it, item by item"
         if key == "workers":
-            is_builder = location.syntax is ConfigSyntax.BUILDER
-            dataset = "from_dataset(...)" if is_builder else f"uses: {_DATASET_SOURCE_PATH}"
-            hint += f", or read a dataset: `{dataset}`"
+            hint += f", or read a dataset: `uses: {_DATASET_SOURCE_PATH}`, in Python `from_dataset(...)`"
     return location.make_problem(f"`{label}` takes no `{key}`: {reason}", hint)
 
 
@@ -180,9 +177,7 @@ def check_arguments(source_arguments: MapNode, *, takes_with: bool) -> Iterator[
         if key not in _KNOWN_ARGUMENTS:
             closest = closest_match(str(key), _KNOWN_ARGUMENTS)
             known = f"it takes {', '.join(f'`{name}`' for name in _KNOWN_ARGUMENTS)}"
-            hint: AdviceText = DATALOADER_ARGUMENT_HINTS.get(key) or (
-                f"did you mean `{closest}`?" if closest else known
-            )
+            hint = DATALOADER_ARGUMENT_HINTS.get(key) or (f"did you mean `{closest}`?" if closest else known)
             yield entry.key_location.make_problem(f"`{_DATASET_SOURCE_PATH}` has no argument `{key}`", hint)
     yield from _check_values(source_arguments)
     yield from _check_iterators(source_arguments)
@@ -190,10 +185,8 @@ def check_arguments(source_arguments: MapNode, *, takes_with: bool) -> Iterator[
     yield from _check_batch_arguments(source_arguments)
     arguments, dataset = source_arguments.get("with"), source_arguments.get("dataset")
     if arguments is not None and not isinstance(arguments, MapNode):
-        syntax = arguments.location.syntax
-        kind, found = format_kind("a mapping", syntax), format_value(to_plain(arguments), syntax)
-        message = f"`with`: expected {kind} of the dataset's arguments, found {found}"
-        yield arguments.location.make_problem(message, f"write {syntax.format_value({'root': 'data'})}")
+        message = f"`with`: expected a mapping of the dataset's arguments, found {format_value(to_plain(arguments))}"
+        yield arguments.location.make_problem(message, "write {root: data}")
     elif arguments is not None and dataset is not None and not takes_with:
         message = (
             "`with` beside `dataset` needs a dataset given as a path; this one has its own `with`, or is an object"
@@ -205,8 +198,7 @@ def _check_values(source_arguments: MapNode) -> Iterator[Problem]:
     for key in ("shuffle", "drop_last"):
         node = source_arguments.get(key)
         if node is not None and not (isinstance(node, ScalarNode) and isinstance(node.value, bool)):
-            expected = format_kind("true or false", node.location.syntax)
-            yield _make_value_problem(key, node, expected, f"write {expected}")
+            yield _make_value_problem(key, node, "true or false", "write true or false")
     for key in ("batch_size", "shards"):
         node = source_arguments.get(key)
         value = node.value if isinstance(node, ScalarNode) else None
@@ -215,8 +207,7 @@ def _check_values(source_arguments: MapNode) -> Iterator[Problem]:
 
 
 def _make_value_problem(key: str, node: Node, expected: str, hint: str) -> Problem:
-    found = format_value(to_plain(node), node.location.syntax)
-    return node.location.make_problem(f"`{key}`: expected {expected}, found {found}", hint)
+    return node.location.make_problem(f"`{key}`: expected {expected}, found {format_value(to_plain(node))}", hint)
 
 
 def _check_iterators(source_arguments: MapNode) -> Iterator[Problem]:
@@ -263,8 +254,7 @@ def _check_batch_arguments(source_arguments: MapNode) -> Iterator[Problem]:
         if _is_set(source_arguments.get(key)):
             location = source_arguments.entries[key].key_location
             message = f"`{key}` needs a `batch_size` or a `batch_sampler`: {reason}"
-            batch_size = location.syntax.format_setting("batch_size", Placeholder("N"))
-            yield location.make_problem(message, f"add `{batch_size}`, or remove `{key}`")
+            yield location.make_problem(message, f"add `batch_size: N`, or remove `{key}`")
 
 
 def check_stream_arguments(source_arguments: MapNode) -> Iterator[Problem]:
@@ -273,10 +263,8 @@ def check_stream_arguments(source_arguments: MapNode) -> Iterator[Problem]:
         if _is_set(source_arguments.get(key)):
             message = f"`{key}` does not apply to an iterable dataset: it has no indices"
             location = source_arguments.entries[key].key_location
-            shuffle = location.syntax.format_built_in_stage("Shuffle", 1000)
-            is_builder = location.syntax is ConfigSyntax.BUILDER
-            hint = f"remove `{key}`; to shuffle, {f'call `{shuffle}`' if is_builder else f'add a stage {shuffle}'}"
-            yield location.make_problem(message, hint)
+            stage = "{name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: 1000}}, in Python `.shuffle(1000)`"
+            yield location.make_problem(message, f"remove `{key}`; to shuffle, add a stage {stage}")
 
 
 SHORTHAND_ARGUMENTS: Final = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn")

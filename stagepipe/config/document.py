@@ -16,15 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from stagepipe.core import (
-    AdviceText,
-    ConfigError,
-    ConfigSyntax,
-    Problem,
-    closest_file_name,
-    closest_match,
-    write_advice,
-)
+from stagepipe.core import ConfigError, Problem, closest_file_name, closest_match
 
 MAX_VALUES: Final = 50_000
 """Maximum number of values after expanding aliases and variables: 100 times what a large pipeline has."""
@@ -37,8 +29,7 @@ MAX_DEPTH: Final = 60
 class SourceLocation:
     """Where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file.
 
-    `call` is the text of the builder's call that made the node, `stage` the name of its stage. Problems are worded for
-    `syntax`.
+    `call` is the text of the builder's call that made the node, `stage` the name of its stage.
     """
 
     file: str = ""
@@ -47,14 +38,12 @@ class SourceLocation:
     source_line: str = ""
     call: str = ""
     stage: str = ""
-    syntax: ConfigSyntax = ConfigSyntax.YAML
 
-    def make_problem(self, message: AdviceText, hint: AdviceText = "") -> Problem:
+    def make_problem(self, message: str, hint: str = "") -> Problem:
         """Make a problem at this location."""
-        text, fix = write_advice(message, self.syntax), write_advice(hint, self.syntax)
         return Problem(
-            message=text,
-            hint=fix,
+            message=message,
+            hint=hint,
             file=self.file,
             line=self.line,
             column=self.column,

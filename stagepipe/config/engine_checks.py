@@ -11,7 +11,7 @@ from typing import Final
 
 from stagepipe.config.document import ListNode, MapNode, Node, ScalarNode
 from stagepipe.config.target_checks import StageTraits
-from stagepipe.core import Placeholder, Problem
+from stagepipe.core import Problem
 from stagepipe.spec import (
     Capabilities,
     EngineDeclaration,
@@ -81,11 +81,10 @@ def _check_ranges(stages: Sequence[MapNode]) -> Iterator[Problem]:
         if value and "-" in value.strip().strip("-"):
             key_location = stage.entries["workers"].key_location
             maximum = value.rpartition("-")[2].strip()
-            setting = key_location.syntax.format_setting("workers", Placeholder(maximum))
             message = "with `engine: local`, `workers` is no range: all workers start with the run"
             takers = [f"`engine={engine.name}`" for engine in list_engines() if engine.capabilities.takes_worker_ranges]
             others = f", or run with {' or '.join(takers)}" if takers else ""
-            yield key_location.make_problem(message, f"write `{setting}`{others}")
+            yield key_location.make_problem(message, f"write `workers: {maximum}`{others}")
 
 
 def _check_report(engine: EngineDeclaration, capabilities: Capabilities, report: Node | None) -> Iterator[Problem]:
@@ -111,8 +110,8 @@ class _KeyChecks:
             if stage.get(key) is None or (key == "stateful" and not _is_true(entry.node)):
                 continue
             if reason := self._find_reason(stage, key, order_point, is_in_caller=is_in_caller):
-                setting = entry.key_location.syntax.format_setting("resources", {"gpus": 1})
-                hint = f"add `{setting}`" if key == "device" and not is_in_caller else f"remove `{key}`"
+                is_missing = key == "device" and not is_in_caller
+                hint = "add `resources: {gpus: 1}`" if is_missing else f"remove `{key}`"
                 message = f"with `engine: {self.engine.name}`, a {kind} takes no `{key}`: {reason}"
                 yield entry.key_location.make_problem(message, f"{hint}, or {self.engine.way_out}")
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
+from stagepipe.config.document import write_flow_yaml
 from stagepipe.config.suggestions import make_value_hint
-from stagepipe.config.value_types import InvalidValueError, bounded_int, format_kind, make_unexpected
-from stagepipe.core import ConfigSyntax, closest_match
-from stagepipe.spec import EngineDeclaration, EngineSpec, ResourcesSpec, WorkerRange, list_engines
+from stagepipe.config.value_types import InvalidValueError, bounded_int, make_unexpected
+from stagepipe.core import closest_match
+from stagepipe.spec import EngineSpec, ResourcesSpec, WorkerRange, list_engines
 
 _RESOURCE_KEYS: Final = ("cpus", "gpus")
 _MIN_AMOUNT: Final = 0.01
@@ -71,15 +71,15 @@ def check_engine(value: Any) -> EngineSpec:
     if not isinstance(value, Mapping):
         if value in names:
             return EngineSpec(kind=value)
-        raise make_unexpected(_list_engine_values, value, make_value_hint(value, names))
+        raise make_unexpected(_list_engine_values(), value, make_value_hint(value, names))
     _require_keys(value, tuple(by_name))
     if len(value) > 1:
         raise make_unexpected("one engine", f"{' and '.join(value)}")
     engine = by_name[next(iter(value or by_name))]
     options = value.get(engine.name)
     if not isinstance(options, Mapping):
-        hint = partial(_write_engine_hint, engine)
-        raise make_unexpected(partial(format_kind, "a mapping"), options, hint).at(engine.name)
+        hint = f"write `engine: {engine.name}` or {write_flow_yaml({engine.name: engine.example})}"
+        raise make_unexpected("a mapping", options, hint).at(engine.name)
     _require_keys(options, tuple(engine.options), engine.name)
     given = {key: option for key, option in options.items() if option is not None}
     for key in engine.options:
@@ -96,7 +96,7 @@ def check_resources(value: Any) -> ResourcesSpec:
     ResourcesSpec(cpus=2.0, gpus=0.5)
     """
     if not isinstance(value, Mapping):
-        raise make_unexpected(lambda syntax: format_kind("a mapping", syntax), value, _write_resources_hint)
+        raise make_unexpected("a mapping", value, "write `resources: {cpus: 0.5}`")
     _require_keys(value, _RESOURCE_KEYS)
     return ResourcesSpec(**{key: _check_amount(key, value[key]) for key in value if value[key] is not None})
 
@@ -134,17 +134,8 @@ def _require_keys(value: Mapping[Any, Any], keys: tuple[str, ...], *path: str) -
             raise InvalidValueError(f"unknown key `{key}`", hint).at(*path, key, is_key=True)
 
 
-def _list_engine_values(syntax: ConfigSyntax) -> str:
+def _list_engine_values() -> str:
     engines = list_engines()
-    examples = (syntax.format_value({engine.name: engine.example}) for engine in engines if engine.example)
+    examples = (write_flow_yaml({engine.name: engine.example}) for engine in engines if engine.example)
     *first, last = [*(f"`{engine.name}`" for engine in engines), *examples]
     return f"{', '.join(first)} or {last}"
-
-
-def _write_engine_hint(engine: EngineDeclaration, syntax: ConfigSyntax) -> str:
-    setting = syntax.format_setting("engine", engine.name)
-    return f"write `{setting}` or {syntax.format_value({engine.name: engine.example})}"
-
-
-def _write_resources_hint(syntax: ConfigSyntax) -> str:
-    return f"write `{syntax.format_setting('resources', {'cpus': 0.5})}`"

@@ -61,7 +61,6 @@ from stagepipe.config.validation import check_key_combinations, check_option_nam
 from stagepipe.config.value_types import format_value
 from stagepipe.core import (
     ConfigError,
-    ConfigSyntax,
     Deferred,
     Problem,
     UsageError,
@@ -271,7 +270,7 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
     lists: dict[str, list[Node]] = {"stages": [], "sink": []}
     for call in calls:
         stage = str(call.settings.get("name", "")) if call.section else ""
-        location = SourceLocation(call=call.text, stage=stage, syntax=ConfigSyntax.BUILDER)
+        location = SourceLocation(call=call.text, stage=stage)
         node = MapNode(
             {key: MapEntry(location, _to_setting_node(key, value, location)) for key, value in call.settings.items()},
             location,
@@ -286,7 +285,7 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
         if nodes:
             is_single = section == "sink" and len(nodes) == 1
             entries[section] = MapEntry(SourceLocation(), nodes[0] if is_single else ListNode(tuple(nodes)))
-    return MapNode(entries, SourceLocation(syntax=ConfigSyntax.BUILDER))
+    return MapNode(entries)
 
 
 def check_call(call: PythonCall, parameters: Iterable[str] = ()) -> None:
@@ -409,10 +408,7 @@ def load(
         UsageError: `source` is none of these.
     """
     interpolations = OmegaConfResolver(source) if is_omegaconf(source) else None
-    if interpolations is None:
-        root, path = _read_source(source, ConfigSyntax.MAPPING)
-    else:
-        root, path = _read_source(interpolations.unresolved_values, ConfigSyntax.YAML)
+    root, path = _read_source(source if interpolations is None else interpolations.unresolved_values)
     return _load_root(root, path, overrides, interpolations)
 
 
@@ -483,11 +479,10 @@ def _derive_fields(
     root: MapNode, reading: SourceReading, stage_traits: Sequence[StageTraits], sink_traits: Sequence[SinkTraits]
 ) -> dict[ConfigPath, dict[str, Any]]:
     """Return the fields of specs that no key sets, by the path of the spec's mapping."""
-    syntax = root.location.syntax
-    fields: dict[ConfigPath, dict[str, Any]] = {("source",): {"reading": reading, "syntax": syntax}}
+    fields: dict[ConfigPath, dict[str, Any]] = {("source",): {"reading": reading}}
     for index, stage in enumerate(stage_traits):
         own = {"is_order_point": stage.is_order_point, "items_per_output": stage.items_per_output}
-        fields["stages", index] = {**own, "syntax": syntax}
+        fields["stages", index] = own
     is_list = isinstance(root.get("sink"), ListNode)
     for index, sink in enumerate(sink_traits):
         fields[("sink", index) if is_list else ("sink",)] = {
@@ -527,7 +522,7 @@ def _sort_problems(problems: list[Problem], main_file: str) -> list[Problem]:
     return sorted(unique_problems, key=lambda p: (p.file != main_file, not p.line, p.file, p.line, p.column))
 
 
-def _read_source(source: object, syntax: ConfigSyntax) -> tuple[MapNode, Path | None]:
+def _read_source(source: object) -> tuple[MapNode, Path | None]:
     if isinstance(source, str | os.PathLike):
         path = Path(os.fspath(source))
         return read_with_bases(path), path
@@ -537,7 +532,7 @@ def _read_source(source: object, syntax: ConfigSyntax) -> tuple[MapNode, Path | 
         raise UsageError(
             f"a config must be a path, a mapping, an OmegaConf object or a builder, found {type(source).__name__}"
         )
-    root = from_plain(source, SourceLocation(syntax=syntax))
+    root = from_plain(source)
     if not isinstance(root, MapNode):  # pragma: no cover - a mapping stays one
         return MapNode(), None
     return apply_extends(_locate_stages(root), Path.cwd()), None

@@ -39,13 +39,12 @@ from stagepipe.config.value_types import (
     check_condition,
     check_text,
     check_trace_path,
-    format_kind,
     format_value,
     make_boolean_hint,
     make_choice,
     make_unexpected,
 )
-from stagepipe.core import ConfigSyntax, Placeholder, parse_bytes, parse_duration_ns
+from stagepipe.core import parse_bytes, parse_duration_ns
 from stagepipe.spec import (
     BatchSpec,
     EngineSpec,
@@ -67,15 +66,13 @@ _PERCENT_PATTERN: Final = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_STAGE_NAMES: Final = {"source": "the source", "sink": "the sink"}
 _DEVICE_PATTERN: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
-_ENVIRONMENT_EXAMPLE: Final = {"MY_FLAG": Placeholder('"1"')}
 _MAX_CPU_COUNT: Final = 65536
 
 
 def _check_fuse(value: Any) -> Any:
     if isinstance(value, bool) or value == "auto":
         return value
-    hint = make_boolean_hint(value)
-    raise make_unexpected(lambda syntax: f"{format_kind('true or false', syntax)}, or `auto`", value, hint)
+    raise make_unexpected("true or false, or `auto`", value, make_boolean_hint(value))
 
 
 def _parse_size_bytes(value: Any) -> int | None:
@@ -145,27 +142,14 @@ def _check_device(value: Any) -> str:
 
 def _check_environment(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise make_unexpected(
-            lambda syntax: f"{format_kind('a mapping', syntax)} of names to strings",
-            value,
-            lambda syntax: f"write {syntax.format_value(_ENVIRONMENT_EXAMPLE)}",
-        )
+        raise make_unexpected("a mapping of names to strings", value, 'write {MY_FLAG: "1"}')
     for name, setting in value.items():
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InvalidValueError(f"{format_value(name)} is not a valid environment variable name")
         if (not isinstance(setting, str | int) or isinstance(setting, bool)) or "\0" in str(setting):
-            raise _unexpected_setting(name, setting)
+            message = f"`{name}`: expected a string, found {format_value(setting)}"
+            raise InvalidValueError(message, f'quote it: {name}: "..."')
     return {name: str(setting) for name, setting in value.items()}
-
-
-def _unexpected_setting(name: str, setting: Any) -> InvalidValueError:
-    def write_hint(syntax: ConfigSyntax) -> str:
-        entry = syntax.format_value({name: Placeholder('"..."')})
-        return f"quote it: {entry[1:-1]}"
-
-    return InvalidValueError(
-        lambda syntax: f"`{name}`: expected a string, found {format_value(setting, syntax)}", write_hint
-    )
 
 
 def _check_modules(value: Any) -> tuple[str, ...]:
@@ -184,7 +168,7 @@ def _parse_max_skipped(value: Any) -> int | float:
         return value
     percent = _PERCENT_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if percent is None or float(percent[1]) > 100:  # noqa: PLR2004 - percent
-        raise make_unexpected(lambda syntax: f"a count or a percentage such as {syntax.format_value('1%')}", value)
+        raise make_unexpected("a count or a percentage such as 1%", value)
     return float(percent[1]) / 100
 
 
@@ -194,23 +178,17 @@ def _check_field_selection(value: Any) -> str | dict[str, str]:
     is_mapping = isinstance(value, dict) and bool(value)
     if is_mapping and all(isinstance(k, str) and k.isidentifier() and isinstance(v, str) for k, v in value.items()):
         return dict(value)
-    example = {"img": "image"}
-    raise make_unexpected(
-        lambda syntax: f"a field name, or arguments and their fields such as {syntax.format_value(example)}", value
-    )
+    raise make_unexpected("a field name, or arguments and their fields such as {img: image}", value)
 
 
-def _check_uses(value: Any, python_hint: str = "pass a function or a class") -> Any:
+def _check_uses(value: Any, python_hint: str = "a function or a class") -> Any:
     if isinstance(value, str) and value.strip():
         return value
     if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
-        raise make_unexpected("an import path", value, partial(_write_uses_hint, python_hint))
+        raise make_unexpected(
+            "an import path", value, f"write pkg.module.name or ./file.py:name; in Python also {python_hint}"
+        )
     return value
-
-
-def _write_uses_hint(python_hint: str, syntax: ConfigSyntax) -> str:
-    path = "write pkg.module.name or ./file.py:name"
-    return path if syntax is ConfigSyntax.YAML else f"{python_hint}, or {path}"
 
 
 def _check_source_uses(value: Any) -> Any:
@@ -220,10 +198,10 @@ def _check_source_uses(value: Any) -> Any:
         kind = "a generator object" if isinstance(value, GeneratorType) else f"an iterator ({_type_name(value)})"
         message = f"{kind} cannot be sent to the source's process"
         raise InvalidValueError(message, "pass the function that creates it, without calling it")
-    hint = "pass a function that returns an iterable, or an object with __len__ and __getitem__"
+    hint = "a function that returns an iterable, or an object with __len__ and __getitem__"
     value = _check_uses(value, hint)
     if not (callable(value) or hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
-        raise make_unexpected("a source of items", value, hint)
+        raise make_unexpected("a source of items", value, f"pass {hint}")
     return value
 
 
@@ -234,9 +212,7 @@ def _type_name(value: Any) -> str:
 def _check_version(value: Any) -> int:
     if value == 1 and not isinstance(value, bool):
         return 1
-    raise InvalidValueError(
-        f"unknown format version {value}", lambda syntax: f"write `{syntax.format_setting('version', 1)}`"
-    )
+    raise InvalidValueError(f"unknown format version {value}", "write `version: 1`")
 
 
 _SIZE_SCHEMA: Final = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}

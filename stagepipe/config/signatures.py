@@ -16,6 +16,7 @@ from enum import Enum
 from inspect import Parameter, Signature
 from typing import Any, Final, NamedTuple
 
+from stagepipe.config.document import write_flow_yaml
 from stagepipe.config.source_code import (
     AssignedName,
     BrokenSourceError,
@@ -27,8 +28,8 @@ from stagepipe.config.source_code import (
     flatten_statements,
 )
 from stagepipe.config.suggestions import make_value_hint
-from stagepipe.config.value_types import format_kind, format_value, make_boolean_hint
-from stagepipe.core import PACKAGE_DIR, AdviceText, ConfigSyntax, closest_match, write_advice
+from stagepipe.config.value_types import format_value, make_boolean_hint
+from stagepipe.core import PACKAGE_DIR, closest_match
 
 
 class ValueKind(Enum):
@@ -576,8 +577,8 @@ class Mismatch(NamedTuple):
     """A value that a parameter does not accept. `path` leads to the part of it that is wrong; `message` says what."""
 
     path: tuple[Any, ...]
-    message: AdviceText
-    hint: AdviceText
+    message: str
+    hint: str
 
 
 def find_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[Any, ...] = ()) -> Mismatch | None:
@@ -628,21 +629,19 @@ def _find_inner(container: AcceptedValue, value: Any, path: tuple[Any, ...]) -> 
 
 
 def _make_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[Any, ...]) -> Mismatch:
-    def write_message(syntax: ConfigSyntax) -> str:
-        return f"expected {describe_accepted(accepted, syntax)}, found {format_value(value, syntax)}"
-
-    return Mismatch(path, write_message, _make_hint(value, accepted))
+    message = f"expected {describe_accepted(accepted)}, found {format_value(value)}"
+    return Mismatch(path, message, _make_hint(value, accepted))
 
 
-def describe_accepted(accepted: Sequence[AcceptedValue], syntax: ConfigSyntax) -> str:
+def describe_accepted(accepted: Sequence[AcceptedValue]) -> str:
     """Say what is accepted, without null: leaving the argument out says that.
 
-    >>> describe_accepted((ValueKind.INT, Choice("auto")), ConfigSyntax.YAML)
+    >>> describe_accepted((ValueKind.INT, Choice("auto")))
     'a whole number or `auto`'
     """
     choices = [one.value for one in accepted if isinstance(one, Choice) and isinstance(one.value, str)]
     others = [one for one in accepted if not (isinstance(one, Choice) and isinstance(one.value, str))]
-    words = [_name(one, syntax) for one in others if one is not ValueKind.NONE]
+    words = [_name(one) for one in others if one is not ValueKind.NONE]
     if choices:
         listed = ", ".join(f"`{choice}`" for choice in choices)
         words.append(f"one of {listed}" if len(choices) > 1 else listed)
@@ -650,13 +649,13 @@ def describe_accepted(accepted: Sequence[AcceptedValue], syntax: ConfigSyntax) -
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _name(accepted: AcceptedValue, syntax: ConfigSyntax) -> str:
+def _name(accepted: AcceptedValue) -> str:
     if isinstance(accepted, ValueKind):
-        return format_kind(accepted.value, syntax)
+        return accepted.value
     if isinstance(accepted, Choice):
-        return syntax.format_value(accepted.value)
+        return write_flow_yaml(accepted.value)
     if isinstance(accepted, MappingOf):
-        return format_kind("a mapping", syntax)
+        return "a mapping"
     count = "" if accepted.length is None else f"{accepted.length} "
     kinds = [_PLURALS.get(item, "") if isinstance(item, ValueKind) else "" for item in accepted.items or ()]
     items = kinds[0] if len(set(kinds)) == 1 else ""
@@ -665,15 +664,15 @@ def _name(accepted: AcceptedValue, syntax: ConfigSyntax) -> str:
     return f"a list of {count}{items or 'values'}"
 
 
-def _make_hint(value: Any, accepted: Sequence[AcceptedValue]) -> AdviceText:
+def _make_hint(value: Any, accepted: Sequence[AcceptedValue]) -> str:
     """Say what to write instead, where the value shows what is meant."""
     lists = [one for one in accepted if isinstance(one, ListOf) and one.length in {None, 1}]
     if any(one.items is not None and _accepts_any(one.items, value) for one in lists):
-        return lambda syntax: f"write {syntax.format_value([value])}"
+        return f"write {write_flow_yaml([value])}"
     return _make_text_hint(value, accepted) if isinstance(value, str) else _make_number_hint(value, set(accepted))
 
 
-def _make_text_hint(text: str, accepted: Sequence[AcceptedValue]) -> AdviceText:
+def _make_text_hint(text: str, accepted: Sequence[AcceptedValue]) -> str:
     choices = [one.value for one in accepted if isinstance(one, Choice) and isinstance(one.value, str)]
     if ValueKind.BOOL in accepted and (hint := make_boolean_hint(text)):
         return hint
@@ -682,13 +681,13 @@ def _make_text_hint(text: str, accepted: Sequence[AcceptedValue]) -> AdviceText:
     return "remove the quotes" if {ValueKind.INT, ValueKind.FLOAT} & set(accepted) and _is_number(text) else ""
 
 
-def _make_number_hint(value: Any, accepted: Container[AcceptedValue]) -> AdviceText:
+def _make_number_hint(value: Any, accepted: Container[AcceptedValue]) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return ""
     if ValueKind.STR in accepted:
         return "quote it"
     if ValueKind.BOOL in accepted and value in {0, 1}:
-        return lambda syntax: f"write {syntax.format_value(bool(value))}"
+        return f"write {write_flow_yaml(bool(value))}"
     return f"write {value:.0f}" if ValueKind.INT in accepted and isinstance(value, float) and value.is_integer() else ""
 
 
@@ -700,7 +699,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def write_mismatch(name: str, label: str, mismatch: Mismatch, syntax: ConfigSyntax) -> str:
+def write_mismatch(name: str, label: str, mismatch: Mismatch) -> str:
     """Return the message for the argument `name` of a target."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in mismatch.path)
-    return f"`{name}{place}` of `{label}`: {write_advice(mismatch.message, syntax)}"
+    return f"`{name}{place}` of `{label}`: {mismatch.message}"

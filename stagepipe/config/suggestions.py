@@ -11,69 +11,43 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, closest_match
+from stagepipe.config.document import write_flow_yaml
+from stagepipe.core import closest_match
 from stagepipe.spec import KEY_SYNONYMS, PipelineSpec, StageSpec, iter_options
 
-_N: Final = Placeholder("N")
+_BATCH_HINT: Final = "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}, in Python `.batch(N)`"
+_DROP_LAST_HINT: Final = (
+    "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N, drop_last: true}}, in Python "
+    "`.batch(N, drop_last=True)`"
+)
+_LIST_HINT: Final = (
+    "write `batch: {size: N}`, in Python `.map_batches(function, batch_size=N)`, or add a stage that uses "
+    "`stagepipe.stages.Batch`"
+)
+_WORKERS_HINT: Final = "it is a key of `source`, next to `uses`: `workers: N`"
 
-
-def _make_stage_hint(name: str, **arguments: Any) -> AdviceText:
-    """Advise to add a built-in stage."""
-
-    def write(syntax: ConfigSyntax) -> str:
-        stage = syntax.format_built_in_stage(name, _N, **arguments)
-        return f"call `{stage}`" if syntax is ConfigSyntax.BUILDER else f"add a stage: {stage}"
-
-    return write
-
-
-def _make_source_hint(key: str, value: Any) -> AdviceText:
-    """Advise to set a key of the source."""
-
-    def write(syntax: ConfigSyntax) -> str:
-        setting = syntax.format_setting(key, value)
-        if syntax is ConfigSyntax.BUILDER:
-            return f"write `from_dataset(..., {setting})`"
-        return f"it is a key of `source`, next to `uses`: `{setting}`"
-
-    return write
-
-
-def _write_list_hint(syntax: ConfigSyntax) -> str:
-    if syntax is ConfigSyntax.BUILDER:
-        return "call `.map_batches(function, batch_size=N)`, or add `.batch(N)`"
-    batch = syntax.format_setting("batch", {"size": _N})
-    return f"write `{batch}`, or add a stage that uses `stagepipe.stages.Batch`"
-
-
-def _write_workers_hint(syntax: ConfigSyntax) -> str:
-    if syntax is ConfigSyntax.BUILDER:
-        return "`workers` belongs in the call of a stage: `.map(decode, workers=N)`"
-    return "`workers` belongs in `source`, or in an entry of `stages`"
-
-
-UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], AdviceText]] = {
+UNKNOWN_KEY_HINTS: Final = {
     **{("source", key): "set it on a stage" for key in ("when", "field", "as", "into", "mutable", "transport")},
-    ("stages[]", "batch_size"): _write_list_hint,
-    ("stages[]", "batchsize"): _write_list_hint,
-    ("", "batch_size"): _make_stage_hint("Batch"),
-    ("", "shuffle"): _make_stage_hint("Shuffle"),
-    ("", "epochs"): "remove it: the training loop counts the epochs",
-    ("", "workers"): _write_workers_hint,
-    ("source", "batch_size"): lambda syntax: (
-        f"it is an argument: `{syntax.format_setting('with', {'batch_size': _N})}`"
+    ("stages[]", "batch_size"): _LIST_HINT,
+    ("stages[]", "batchsize"): _LIST_HINT,
+    ("", "batch_size"): _BATCH_HINT,
+    ("", "shuffle"): (
+        "add a stage: {name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: N}}, in Python `.shuffle(N)`"
     ),
+    ("", "epochs"): "remove it: the training loop counts the epochs",
+    ("", "workers"): "`workers` belongs in `source`, or in an entry of `stages`; in Python, in the call of a stage",
+    ("source", "batch_size"): "it is an argument: `with: {batch_size: N}`",
 }
 """Hints for keys that need more than another word, by mapping and key; "" is the top level."""
 
-DATALOADER_ARGUMENT_HINTS: Final[dict[object, AdviceText]] = {
-    "batch_size": _make_stage_hint("Batch"),
-    "drop_last": _make_stage_hint("Batch", drop_last=True),
-    "num_workers": _make_source_hint("workers", _N),
-    "workers": _make_source_hint("workers", _N),
+DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
+    "batch_size": _BATCH_HINT,
+    "drop_last": _DROP_LAST_HINT,
+    "num_workers": _WORKERS_HINT,
+    "workers": _WORKERS_HINT,
     "prefetch_factor": "set the pipeline's `window`, or leave it at `auto`",
     "generator": "set the pipeline's `seed`, or pass a `sampler`",
-    "timeout": _make_source_hint("timeout", "30s"),
+    "timeout": "it is a key of `source`, next to `uses`: `timeout: 30s`",
     "pin_memory": "pass it to `stagepipe.torch.Loader`",
     "persistent_workers": "remove it: workers always keep their loaded state",
     "multiprocessing_context": "remove it: workers always start as new processes",
@@ -110,7 +84,7 @@ def find_option_key(name: str) -> str | None:
 
 def make_key_hint(
     key: str, known_keys: Iterable[str], mapping_path: str, other_mappings: Iterable[tuple[str, frozenset[str]]] = ()
-) -> AdviceText:
+) -> str:
     """Say what to write instead of an unknown key.
 
     `other_mappings` are the keys of the config's other mappings, each with a label such as "in `transport`".
@@ -129,21 +103,23 @@ def make_key_hint(
     for label, keys in other_mappings:
         for intended_key in sorted(intended_keys & keys):
             return f"`{intended_key}` belongs {label}"
-    listed = ", ".join(sorted(known_keys))
-    return lambda syntax: f"known {'options' if syntax is ConfigSyntax.BUILDER else 'keys'}: {listed}"
+    return f"known keys: {', '.join(sorted(known_keys))}"
 
 
 _CALL: Final = re.compile(r"(?P<target>[^\s(]+)\((?P<arguments>.*)\)", re.DOTALL)
 _PARTIALS: Final = ("partial", "functools.partial")
+_CODE_HINT: Final = (
+    "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+)
 
 
-def explain_code(text: str) -> tuple[str, AdviceText] | None:
+def explain_code(text: str) -> tuple[str, str] | None:
     """Return the message and the hint for Python code where a config has an import path; None for any other text.
 
     >>> message, hint = explain_code("my_ops.Resize(224)")
     >>> message
     '`my_ops.Resize(224)` is a call, not an import path'
-    >>> hint(ConfigSyntax.YAML)
+    >>> hint
     'name it, and give its arguments by name in `with`: `{uses: my_ops.Resize, with: {ARGUMENT: 224}}`'
     """
     code = text.strip()
@@ -153,7 +129,7 @@ def explain_code(text: str) -> tuple[str, AdviceText] | None:
         return f"`{code}` is a call, not an import path", _make_call_hint(call["target"], parsed)
     if isinstance(_parse(code), ast.Name | ast.Attribute | None):
         return None
-    return f"`{code}` is Python code, not an import path", _write_code_hint
+    return f"`{code}` is Python code, not an import path", _CODE_HINT
 
 
 def _parse(code: str) -> ast.AST | None:
@@ -164,36 +140,22 @@ def _parse(code: str) -> ast.AST | None:
     return body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else ast.Module(body, [])
 
 
-def _write_code_hint(syntax: ConfigSyntax) -> str:
-    if syntax is not ConfigSyntax.YAML:
-        return "pass the function itself, or write pkg.module.name"
-    return "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
-
-
-def _make_call_hint(target: str, call: ast.Call) -> AdviceText:
+def _make_call_hint(target: str, call: ast.Call) -> str:
     positional = list(call.args)
     if target in _PARTIALS and positional:
         target = ast.unparse(positional.pop(0))
-    arguments: dict[Any, Any] = {
-        Placeholder(f"ARGUMENT{i or ''}"): _to_value(node) for i, node in enumerate(positional)
-    }
+    arguments: dict[Any, Any] = {f"ARGUMENT{i or ''}": _to_value(node) for i, node in enumerate(positional)}
     arguments |= {keyword.arg or "...": _to_value(keyword.value) for keyword in call.keywords}
     path = target if "." in target or ":" in target else f"pkg.module.{target}"
-
-    def write(syntax: ConfigSyntax) -> str:
-        if syntax is ConfigSyntax.BUILDER:
-            return "pass the function itself, or defer(Class, ...)"
-        entry = syntax.format_value({"uses": path, **({"with": arguments} if arguments else {})})
-        return f"name it, and give its arguments by name in `with`: `{entry}`" if arguments else f"write `{entry}`"
-
-    return write
+    entry = write_flow_yaml({"uses": path, **({"with": arguments} if arguments else {})})
+    return f"name it, and give its arguments by name in `with`: `{entry}`" if arguments else f"write `{entry}`"
 
 
 def _to_value(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        return Placeholder(ast.unparse(node))
+        return ast.unparse(node)
 
 
 def _fold(key: str) -> str:

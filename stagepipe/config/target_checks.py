@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Final
@@ -55,9 +54,6 @@ from stagepipe.config.source_code import (
 from stagepipe.config.suggestions import explain_code, find_intended_key
 from stagepipe.config.value_types import format_value, names_predicate
 from stagepipe.core import (
-    AdviceText,
-    ConfigSyntax,
-    Placeholder,
     Problem,
     closest_file_name,
     closest_match,
@@ -258,14 +254,12 @@ class CallCheck:
         if item is not None and item in arguments:
             location = arguments[item].key_location
             message = f"`{self.label}` receives the item as `{item}`, so {self._name_setter('with')} cannot set it"
-            field_setting = location.syntax.format_setting("field", {item: Placeholder("NAME")})
-            if location.syntax is ConfigSyntax.BUILDER:
-                field_setting = f".map_field({location.syntax.format_value({item: 'NAME'})}, ...)"
-            yield location.make_problem(message, f"remove `{item}`, or map it with `{field_setting}`")
+            setting = f'.map_field({{"{item}": NAME}}, ...)' if location.call else f"field: {{{item}: NAME}}"
+            yield location.make_problem(message, f"remove `{item}`, or map it with `{setting}`")
 
     def _name_setter(self, config_key: str) -> str:
-        """Name what sets an argument: a key, or with the builder what binds it."""
-        if self.location.syntax is not ConfigSyntax.BUILDER:
+        """Name what sets an argument: a key, or in a call what binds it."""
+        if not self.location.call:
             return f"`{config_key}`"
         return "an argument bound by name" if config_key == "with" else "`.map_field`"
 
@@ -310,14 +304,11 @@ class CallCheck:
 
     def _write_call(self, name: str, *, is_nested: bool) -> str:
         """Write how to give the target an argument."""
-        syntax, arguments = self.location.syntax, {name: Placeholder("...")}
-        if syntax is ConfigSyntax.BUILDER:
+        if self.location.call:
             maker = "functools.partial" if self.callee.kind is CalleeKind.FUNCTION else "defer"
             call = f"{maker}({self.label}, {name}=...)"
             return call if is_nested else f"write {call}"
-        if is_nested:
-            return syntax.format_value({"uses": self.label, "with": arguments})
-        return f"add `{syntax.format_setting('with', arguments)}`"
+        return f"{{uses: {self.label}, with: {{{name}: ...}}}}" if is_nested else f"add `with: {{{name}: ...}}`"
 
     def _check_values(
         self, arguments: Mapping[str, MapEntry], parameters: Mapping[str, Parameter]
@@ -328,7 +319,7 @@ class CallCheck:
             accepted = read_annotation(annotation, self.lookup) if isinstance(annotation, Annotation) else None
             mismatch = None if accepted is None else find_mismatch(to_plain(entry.node), accepted)
             if mismatch is not None:
-                message = partial(write_mismatch, name, self.label, mismatch)
+                message = write_mismatch(name, self.label, mismatch)
                 yield find_location(entry.node, mismatch.path).make_problem(message, mismatch.hint)
 
 
@@ -338,9 +329,7 @@ _BUILT_IN_PACKAGES: Final = frozenset({"sinks", "sources", "stages"})
 _SAMPLER_DATASET_PARAMETERS: Final = frozenset({"dataset", "data_source"})  # the parameter names of torch's samplers
 
 
-def _write_main_script_hint(syntax: ConfigSyntax) -> str:
-    own_module = "move the function to its own module"
-    return own_module if syntax is ConfigSyntax.YAML else f"pass the function itself, or {own_module}"
+_MAIN_SCRIPT_HINT: Final = "move the function to its own module; in Python you can also pass the function itself"
 
 
 @dataclass
@@ -424,7 +413,7 @@ class TargetChecker:
             return arguments
         others = [key for key in arguments.entries if not isinstance(key, str)]
         for key in others:
-            shown = format_value(key, arguments.location.syntax)
+            shown = format_value(key)
             message = f"`with`: expected the name of an argument, found the key {shown}"
             hint = "write the name of the parameter" if isinstance(key, bool | None) else f'quote it: "{key}"'
             self.problems.append(arguments.entries[key].key_location.make_problem(message, hint))
@@ -461,13 +450,13 @@ class TargetChecker:
             if key not in {"uses", "with"}:
                 message = f"a mapping with `uses` takes only `with` besides it, found `{key}`"
                 intended = find_intended_key(str(key), ["uses", "with"])
-                argument = node.location.syntax.format_setting("with", {key: Placeholder("...")})
-                hint = f"did you mean `{intended}`?" if intended else f"if it is an argument: {argument}"
+                argument = f"if it is an argument: with: {{{key}: ...}}"
+                hint = f"did you mean `{intended}`?" if intended else argument
                 self.problems.append(entry.key_location.make_problem(message, hint))
         uses = node.get("uses")
         if not isinstance(uses, ScalarNode) or isinstance(uses.value, int | float):
             uses_node = node.entries["uses"].node
-            found = format_value(to_plain(uses_node), uses_node.location.syntax)
+            found = format_value(to_plain(uses_node))
             message = f"`uses`: expected an import path, found {found}"
             self.problems.append(uses_node.location.make_problem(message, "write pkg.module.name"))
         self._check_target(node, role)
@@ -501,14 +490,14 @@ class TargetChecker:
         first = start or self._lookup.module_finder.find(names[0])
         if any(m is not None and m.path is not None and is_main_script(m.path) for m in (first, last)):
             message = f"`{path}` is in the running script: every worker would run it again"
-            self.problems.append(location.make_problem(message, _write_main_script_hint))
+            self.problems.append(location.make_problem(message, _MAIN_SCRIPT_HINT))
             return None
         if isinstance(result, ConstantName):
             self.problems += _check_constant(path, location, result, role)
             return None
         return self._to_callee(path, location, result)
 
-    def _check_bare_name(self, path: str, role: TargetRole) -> tuple[str, AdviceText] | None:
+    def _check_bare_name(self, path: str, role: TargetRole) -> tuple[str, str] | None:
         """Return the message and hint for a name without a module that is known: built in, or in a file nearby."""
         if not path.isidentifier():
             return None
@@ -532,7 +521,7 @@ class TargetChecker:
             closest = None
             with suppress(OSError):  # the folder's path may be too long
                 closest = closest_file_name(file.name, (p.name for p in file.parent.glob("*.py")))
-            base = "config's folder" if location.syntax is ConfigSyntax.YAML else "current folder"
+            base = "current folder" if self.config_dir is None else "config's folder"
             similar_path = f"{module[: -len(file.name)]}{closest}"
             hint = f"did you mean `{similar_path}`?" if closest else f"the path is relative to the {base}"
             self.problems.append(location.make_problem(f"no such file: `{_display_path(file)}`", hint))
@@ -576,9 +565,7 @@ class TargetChecker:
         return object_callee if object_callee.signature is not None or callee is None else callee
 
 
-def _write_path_hint(syntax: ConfigSyntax) -> str:
-    place = "next to the config" if syntax is ConfigSyntax.YAML else "in the current folder"
-    return f"write pkg.module.name, or ./file.py:name for a file {place}"
+_PATH_HINT: Final = "write pkg.module.name, or ./file.py:name"
 
 
 def _defines(file: Path, name: str) -> bool:
@@ -590,15 +577,15 @@ def _defines(file: Path, name: str) -> bool:
     return re.search(rf"^(def|class) {name}\b", text, re.MULTILINE) is not None
 
 
-def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, AdviceText] | None:
+def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, str] | None:
     """Return the message and hint for a path that is wrong in itself, without looking anything up."""
     if module.partition(".")[0] == "__main__":
-        return f"`{path}` is in the running script", _write_main_script_hint
+        return f"`{path}` is in the running script", _MAIN_SCRIPT_HINT
     if names_file(module):
         if not names:
             return f"`{path}` names a file, not a function or class", f"write `{path}:function`"
     elif not names and "." not in module:
-        return explain_code(path) or (f"`{path}` is not an import path", _write_path_hint)
+        return explain_code(path) or (f"`{path}` is not an import path", _PATH_HINT)
     parts = [*([] if names_file(module) else module.split(".")), *names]
     if not all(part.isidentifier() for part in parts):
         hint = "write pkg.module.name, pkg.module:name or ./file.py:name"
@@ -626,7 +613,7 @@ def _missing_name_problem(
 ) -> Problem:
     closest = closest_match(missing.name, (name for name in missing.choices if not name.startswith("__")))
     if not missing.owner:
-        place = "put it next to the config" if location.syntax is ConfigSyntax.YAML else "add its folder to sys.path"
+        place = "put it next to the config" if location.line else "add its folder to sys.path"
         hint = built_in_hint or (f"did you mean `{closest}`?" if closest else f"install it, or {place}")
         if hasattr(builtins, missing.name):
             hint = f"did you mean `builtins.{path}`?"

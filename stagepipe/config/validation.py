@@ -7,7 +7,6 @@ risky.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from stagepipe.config.document import (
@@ -21,13 +20,14 @@ from stagepipe.config.document import (
     find_node,
     is_null,
     to_plain,
+    write_flow_yaml,
 )
 from stagepipe.config.engine_checks import check_engine, find_engine_notes
 from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigPath, Mistake, MistakeKind, check_pipeline
 from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint
 from stagepipe.config.target_checks import SinkTraits, StageTraits, get_sinks, get_stages
-from stagepipe.config.value_types import InvalidValueError, format_kind, format_value
-from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, write_advice
+from stagepipe.config.value_types import InvalidValueError, format_value
+from stagepipe.core import Problem
 from stagepipe.spec import (
     SOURCE_NAME,
     PipelineSpec,
@@ -46,36 +46,35 @@ _MAPPING_LABELS: Final = {
     "report": "in `report`",
     "source": "in `source`",
 }
-_BUILDER_LABELS: Final = {"": "in `.with_options(...)`", "stages[]": "in the call of a stage"}
+_CALL_LABELS: Final = {"": "in `.with_options(...)`", "stages[]": "in the call of a stage"}
 _EXPECTED_KINDS: Final = {MistakeKind.NO_MAPPING: "a mapping", MistakeKind.NO_LIST: "a list"}
-_PATH: Final = "pkg.module.name"
-_EXAMPLE_BY_MAPPING_PATH: Final[dict[str, Any]] = {
-    "source": {"uses": _PATH, "with": Placeholder("{...}")},
-    "sink": {"uses": _PATH, "with": Placeholder("{...}")},
-    "sink[]": {"uses": _PATH, "with": Placeholder("{...}")},
-    "stages[]": {"name": "decode", "uses": _PATH},
-    "source.batch": {"size": 32},
-    "stages[].batch": {"size": 32},
-    "transport": {"mode": "auto"},
-    "report": {"json": "FILE"},
+_TARGET_EXAMPLE: Final = "write {uses: pkg.module.name, with: {...}}"
+_HINT_BY_MAPPING_PATH: Final = {
+    "source": _TARGET_EXAMPLE,
+    "sink": _TARGET_EXAMPLE,
+    "sink[]": _TARGET_EXAMPLE,
+    "stages": "write `- {name: decode, uses: pkg.module.name}` lines under it",
+    "stages[]": "write {name: decode, uses: pkg.module.name}",
+    "source.batch": "write {size: 32}",
+    "stages[].batch": "write {size: 32}",
+    "transport": "write {mode: auto}",
+    "report": "write {json: FILE}",
 }
-_EXAMPLE_BY_MISSING_KEY: Final[dict[str, Any]] = {
-    "name": "NAME",
-    "source": {"uses": "stagepipe.sources.files", "with": {"glob": Placeholder("...")}},
-    "uses": _PATH,
-    "size": 32,
+_HINT_BY_MISSING_KEY: Final = {
+    "name": "add `name: NAME`",
+    "source": "add `source: {uses: stagepipe.sources.files, with: {glob: ...}}`",
+    "uses": "add `uses: pkg.module.name`",
+    "size": "add `size: 32`, in Python `batch_size=32`",
 }
 
 
-def get_known_keys(mapping_path: str, syntax: ConfigSyntax = ConfigSyntax.YAML) -> frozenset[str]:
-    """Return the keys of a mapping. `mapping_path` is "" for the top level, "stages[]" for a stage.
+def get_known_keys(mapping_path: str, *, is_call: bool = False) -> frozenset[str]:
+    """Return the keys of a mapping, or of them the options of a call.
 
-    For the builder, they are the options that its methods take.
+    `mapping_path` is "" for the top level, "stages[]" for a stage.
     """
     model = MODEL_BY_MAPPING_PATH[mapping_path]
-    if syntax is ConfigSyntax.BUILDER:
-        return frozenset(key.key for key in iter_options(model.spec_type))
-    return frozenset(model.keys)
+    return frozenset(key.key for key in iter_options(model.spec_type)) if is_call else frozenset(model.keys)
 
 
 def validate(
@@ -129,7 +128,7 @@ def _to_problem(root: MapNode, mistake: Mistake) -> Problem:
     is_key = isinstance(mistake.cause, InvalidValueError) and mistake.cause.is_key
     location = find_location(root, path, prefer_key=is_key)
     label = _format_path(root, path, location)
-    return location.make_problem(lambda syntax: f"`{label}`: {write_advice(message, syntax)}", hint)
+    return location.make_problem(f"`{label}`: {message}", hint)
 
 
 def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
@@ -142,19 +141,10 @@ def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
     ):
         settings = {name: to_plain(entry.node) for name, entry in stage.entries.items() if name != "name"}
         message = "the stage `dataset` has no `uses`: what reads the source's items is set on the source itself"
-        hint = f"remove the stage, and write its keys into `source`: {stage.location.syntax.format_value(settings)}"
+        hint = f"remove the stage, and write its keys into `source`: {write_flow_yaml(settings)}"
         return stage.location.make_problem(message, hint if settings else "remove the stage")
-
-    def write_message(syntax: ConfigSyntax) -> str:
-        label = _MAPPING_LABELS.get(parent_path, f"in `{parent_path}`") if parent_path else ""
-        is_shown = label and syntax is not ConfigSyntax.BUILDER
-        return f"`{syntax.format_key(key)}` is missing{f' {label}' if is_shown else ''}"
-
-    def write_hint(syntax: ConfigSyntax) -> str:
-        example = _EXAMPLE_BY_MISSING_KEY.get(key)
-        return f"add `{syntax.format_setting(key, example)}`" if example else ""
-
-    return find_location(root, path[:-1]).make_problem(write_message, write_hint)
+    label = f" {_MAPPING_LABELS.get(parent_path, f'in `{parent_path}`')}" if parent_path else ""
+    return find_location(root, path[:-1]).make_problem(f"`{key}` is missing{label}", _HINT_BY_MISSING_KEY.get(key, ""))
 
 
 def check_option_names(root: MapNode, path: ConfigPath, parameters: Iterable[str]) -> list[Problem]:
@@ -169,29 +159,30 @@ def check_option_names(root: MapNode, path: ConfigPath, parameters: Iterable[str
 def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str, parameters: Iterable[str] = ()) -> Problem:
     """Make the problem of a key that its mapping does not have."""
     location = find_location(root, path, prefer_key=True)
-    syntax = location.syntax
-    labels = _BUILDER_LABELS if syntax is ConfigSyntax.BUILDER else _MAPPING_LABELS
+    is_call = bool(location.call)
+    labels = _CALL_LABELS if is_call else _MAPPING_LABELS
     other_mappings = [
-        (label, get_known_keys(other, syntax)) for other, label in labels.items() if other != mapping_path
+        (label, get_known_keys(other, is_call=is_call)) for other, label in labels.items() if other != mapping_path
     ]
+    known_keys = {*get_known_keys(mapping_path, is_call=is_call), *parameters}
     intended_parameter = find_intended_key(str(path[-1]), parameters)
-    hint: AdviceText = f"did you mean `{intended_parameter}`?" if intended_parameter else ""
-    hint = hint or _make_argument_hint(root, path, location)
-    hint = hint or make_key_hint(
-        str(path[-1]), {*get_known_keys(mapping_path, syntax), *parameters}, mapping_path, other_mappings
+    hint = (
+        (f"did you mean `{intended_parameter}`?" if intended_parameter else "")
+        or _make_argument_hint(root, path, location)
+        or make_key_hint(str(path[-1]), known_keys, mapping_path, other_mappings)
     )
-    if syntax is ConfigSyntax.BUILDER:
+    if is_call:
         return location.make_problem(f"unknown option `{path[-1]}`", hint)
-    key = path[-1] if isinstance(path[-1], str) else format_value(path[-1], syntax)
+    key = path[-1] if isinstance(path[-1], str) else format_value(path[-1])
     label = labels.get(mapping_path, f"in `{mapping_path.replace('[]', '')}`")
     return location.make_problem(f"unknown key `{key}` {label}", hint)
 
 
 def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocation) -> str:
     """Advise to write an argument of a target into `with`; "" unless the unknown key may be one."""
-    parent, key, syntax = find_node(root, path[:-1]), str(path[-1]), location.syntax
+    parent, key = find_node(root, path[:-1]), str(path[-1])
     mapping_path = _to_mapping_path(path[:-1])
-    if syntax is ConfigSyntax.BUILDER or mapping_path not in {"source", "sink", "sink[]"}:
+    if location.call or mapping_path not in {"source", "sink", "sink[]"}:
         return ""
     if not isinstance(parent, MapNode) or not isinstance(path[-1], str):
         return ""
@@ -202,29 +193,14 @@ def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocatio
     head, _, last = override_path.rpartition(".")
     if location.file.startswith("override ") and last == key:
         return f"did you mean `{head}.with.{key}={value}`?"
-    argument = {key: Placeholder("...")}
-    return f"if it is an argument of the {mapping_path.removesuffix('[]')}: `{syntax.format_setting('with', argument)}`"
+    return f"if it is an argument of the {mapping_path.removesuffix('[]')}: `with: {{{key}: ...}}`"
 
 
-def _describe_bad_value(mistake: Mistake) -> tuple[AdviceText, AdviceText]:
-    if isinstance(mistake.cause, InvalidValueError):
-        return mistake.cause.message, mistake.cause.hint
+def _describe_bad_value(mistake: Mistake) -> tuple[str, str]:
     if mistake.cause is not None:
-        return str(mistake.cause), ""
-    expected = partial(_write_expected, _EXPECTED_KINDS[mistake.kind], mistake.value)
-    return expected, partial(_write_example, _to_mapping_path(mistake.path))
-
-
-def _write_expected(expected: str, value: Any, syntax: ConfigSyntax) -> str:
-    return f"expected {format_kind(expected, syntax)}, found {format_value(value, syntax)}"
-
-
-def _write_example(mapping_path: str, syntax: ConfigSyntax) -> str:
-    if mapping_path == "stages":
-        stage = syntax.format_value(_EXAMPLE_BY_MAPPING_PATH["stages[]"])
-        return f"write `- {stage}` lines under it" if syntax is ConfigSyntax.YAML else f"write [{stage}]"
-    example = _EXAMPLE_BY_MAPPING_PATH.get(mapping_path)
-    return f"write {syntax.format_value(example)}" if example else ""
+        return str(mistake.cause), getattr(mistake.cause, "hint", "")
+    message = f"expected {_EXPECTED_KINDS[mistake.kind]}, found {format_value(mistake.value)}"
+    return message, _HINT_BY_MAPPING_PATH.get(_to_mapping_path(mistake.path), "")
 
 
 def _to_mapping_path(path: ConfigPath) -> str:
@@ -236,13 +212,9 @@ def _to_mapping_path(path: ConfigPath) -> str:
 def _format_path(root: MapNode, path: ConfigPath, location: SourceLocation) -> str:
     """Return a path such as `stages.decode.workers`: stages by name, or by index if they have none.
 
-    For the builder it is the option alone, because the call is known, and in a dict the path inside its stage.
+    From Python it is the path inside its stage, whose name is known.
     """
-    if location.syntax is ConfigSyntax.BUILDER and path[2:3] == ("when",):
-        return ".".join(map(str, path[2:]))
-    if location.syntax is ConfigSyntax.BUILDER and len(path) > 1:
-        return location.syntax.format_key(str(path[0 if path[-1] == "uses" else -1]))
-    if location.stage:
+    if location.stage and path[0] == "stages":
         return ".".join(map(str, path[2:]))
     parts = []
     for index, step in enumerate(path):
@@ -306,7 +278,7 @@ def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceRea
     location = stage.entries["cache"].key_location
     if not is_known and not settings.get("key"):
         label = uses if isinstance(uses, str) else getattr(uses, "__qualname__", type(uses).__qualname__)
-        example = location.syntax.format_setting("cache", {"path": "...", "key": "..."})
+        example = "cache: {path: ..., key: ...}"
         message = f"the source `{label}` allows no `cache`: {_IDENTITY}"
         yield location.make_problem(message, f"name the state of its data, and change the name with it: `{example}`")
     if settings.get("deterministic") is not True:
@@ -458,14 +430,9 @@ def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
         message = (
             f"a fused stage takes no `mutable`: only items that enter the process, at `{process_name}`, are read-only"
         )
-        location = stage.entries["mutable"].key_location
-        setting = location.syntax.format_setting("mutable", value=True)
-        hint = (
-            "remove `mutable`"
-            if process_name == "source"
-            else f"set `{setting}` on `{process_name}`, which it is fused into"
-        )
-        yield location.make_problem(message, hint)
+        owner = f"set `mutable: true` on `{process_name}`, which it is fused into"
+        hint = "remove `mutable`" if process_name == "source" else owner
+        yield stage.entries["mutable"].key_location.make_problem(message, hint)
 
 
 def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:

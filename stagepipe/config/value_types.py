@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
 
+from stagepipe.config.document import write_flow_yaml
 from stagepipe.config.suggestions import make_value_hint
-from stagepipe.core import AdviceText, ConfigSyntax, closest_match, write_advice
+from stagepipe.core import closest_match
 from stagepipe.spec import COMPARISONS, FIELD_TESTS, CacheSpec, Condition, Target
 
 _MAX_SHOWN_CHARS: Final = 60
@@ -43,9 +44,8 @@ class InvalidValueError(ValueError):
     `inner_path` leads from the value to the part of it that is wrong; `is_key`: it is the key that is.
     """
 
-    def __init__(self, message: AdviceText, hint: AdviceText = "") -> None:
-        super().__init__(write_advice(message, ConfigSyntax.YAML))
-        self.message = message
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
         self.hint = hint
         self.inner_path: tuple[Any, ...] = ()
         self.is_key = False
@@ -57,7 +57,7 @@ class InvalidValueError(ValueError):
         return self
 
 
-def format_value(value: Any, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:
+def format_value(value: Any) -> str:
     """Describe a value in an error message.
 
     >>> format_value("four"), format_value(4), format_value(True), format_value([1])
@@ -66,33 +66,23 @@ def format_value(value: Any, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:
     if isinstance(value, str):
         return f"the string `{value if len(value) <= _MAX_SHOWN_CHARS else f'{value[:_MAX_SHOWN_CHARS]}...'}`"
     if value is None or isinstance(value, bool):
-        return syntax.format_value(value)
+        return write_flow_yaml(value)
     if isinstance(value, Mapping):
-        return format_kind("a mapping", syntax)
+        return "a mapping"
     return "a list" if isinstance(value, list | tuple) else str(value)[:_MAX_SHOWN_CHARS]
 
 
-def format_kind(kind: str, syntax: ConfigSyntax) -> str:
-    """Return the name of a kind of value in the words of a form: a mapping is a dict in Python."""
-    python_kinds = {"a mapping": "a dict", "true or false": "True or False"}
-    return kind if syntax is ConfigSyntax.YAML else python_kinds.get(kind, kind)
-
-
-def make_boolean_hint(value: Any) -> AdviceText:
+def make_boolean_hint(value: Any) -> str:
     """Return the advice to write true or false for a word that means one of them; "" for any other value."""
     word = str(value).casefold()
     if word not in _YES_WORDS | _NO_WORDS:
         return ""
-    return lambda syntax: f"write {syntax.format_value(word in _YES_WORDS)}"
+    return f"write {write_flow_yaml(word in _YES_WORDS)}"
 
 
-def make_unexpected(expected: AdviceText, value: Any, hint: AdviceText = "") -> InvalidValueError:
+def make_unexpected(expected: str, value: Any, hint: str = "") -> InvalidValueError:
     """Return the error that something else was expected."""
-
-    def write_message(syntax: ConfigSyntax) -> str:
-        return f"expected {write_advice(expected, syntax)}, found {format_value(value, syntax)}"
-
-    return InvalidValueError(write_message, hint)
+    return InvalidValueError(f"expected {expected}, found {format_value(value)}", hint)
 
 
 def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None = None) -> ValueType:
@@ -131,7 +121,7 @@ def make_choice(choices: tuple[str, ...], list_registered: Callable[[], tuple[st
 def _check_boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    raise make_unexpected(partial(format_kind, "true or false"), value, make_boolean_hint(value))
+    raise make_unexpected("true or false", value, make_boolean_hint(value))
 
 
 def check_text(expected: str, value: Any, *, is_filled: bool = True) -> str:
@@ -144,7 +134,7 @@ def check_text(expected: str, value: Any, *, is_filled: bool = True) -> str:
 def _check_mapping(value: Any) -> dict[Any, Any]:
     if isinstance(value, dict):
         return value
-    raise make_unexpected(partial(format_kind, "a mapping"), value)
+    raise make_unexpected("a mapping", value)
 
 
 BOOLEAN: Final = ValueType(_check_boolean, {"type": "boolean"})
@@ -168,7 +158,8 @@ _SYNONYMS: Final = {
     "exists": "has present is_set defined exist",
 }
 _TEST_BY_SYNONYM: Final = {synonym: test for test, words in _SYNONYMS.items() for synonym in words.split()}
-_CONDITION_EXAMPLE: Final = {"kind": "image"}
+_CONDITION_EXPECTED: Final = "a mapping of fields, or the import path of a predicate"
+_CONDITION_EXAMPLE: Final = "write `when: {kind: image}`"
 
 
 def check_condition(value: Any) -> Condition:
@@ -183,9 +174,9 @@ def check_condition(value: Any) -> Condition:
         return Target(value)
     if value is None or isinstance(value, str | bool | int | float | list | tuple):
         hint = _make_expression_hint(value) if isinstance(value, str) else ""
-        raise make_unexpected(_write_condition_expected, value, hint or _write_condition_example)
+        raise make_unexpected(_CONDITION_EXPECTED, value, hint or _CONDITION_EXAMPLE)
     if not callable(value):
-        raise make_unexpected(_write_condition_expected, value, _write_condition_example)
+        raise make_unexpected(_CONDITION_EXPECTED, value, _CONDITION_EXAMPLE)
     return Target(value)
 
 
@@ -198,33 +189,23 @@ def names_predicate(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and _EXPRESSION_CHARACTER.search(value) is None
 
 
-def _write_condition_expected(syntax: ConfigSyntax) -> str:
-    return f"{format_kind('a mapping', syntax)} of fields, or the import path of a predicate"
-
-
-def _write_condition_example(syntax: ConfigSyntax) -> str:
-    return f"write `{syntax.format_setting('when', _CONDITION_EXAMPLE)}`"
-
-
-def _make_expression_hint(text: str) -> AdviceText:
+def _make_expression_hint(text: str) -> str:
     """Write a comparison such as `width > 64` as a mapping."""
     match = _EXPRESSION.fullmatch(text)
     if match is None:
-        return lambda syntax: (
-            f"`when` takes no expressions; {_write_condition_example(syntax)}, or the path of a function"
-        )
+        return f"`when` takes no expressions; {_CONDITION_EXAMPLE}, or the path of a function"
     field, sign, operand = match.groups()
     test = next((name for name, text in COMPARISONS.items() if text == sign), "in")
     value: Any = int(operand) if operand.lstrip("-").isdecimal() else operand
     if test == "in":
         value = [part.strip(" '\"") for part in operand.strip("[]() ").split(",")]
     condition = {field: value if test in {"eq", "in"} else {test: value}}
-    return lambda syntax: f"`when` takes no expressions; write `{syntax.format_setting('when', condition)}`"
+    return f"`when` takes no expressions; write `when: {write_flow_yaml(condition)}`"
 
 
 def _check_condition_mapping(value: Mapping[Any, Any]) -> Condition:
     if not value:
-        raise make_unexpected("at least one field", value, _write_condition_example)
+        raise make_unexpected("at least one field", value, _CONDITION_EXAMPLE)
     if "uses" in value and set(value) <= {"uses", "with"}:  # a predicate with arguments
         return Target(value["uses"], value.get("with") or {})
     if set(value) <= {"use", "with"} and names_predicate(value.get("use")) and "." in value["use"]:
@@ -256,7 +237,7 @@ def _check_tests(field: str, tests: Any) -> dict[str, Any]:
     return {name: _check_operand(field, name, operand) for name, operand in tests.items()}
 
 
-def _make_test_hint(field: str, name: Any, operand: Any) -> AdviceText:
+def _make_test_hint(field: str, name: Any, operand: Any) -> str:
     folded = str(name).casefold()
     closest = _TEST_BY_SYNONYM.get(folded) or closest_match(folded, FIELD_TESTS)
     if closest is not None and len(closest) < len(folded) - 1:  # `kind` is a field, not `in`
@@ -265,8 +246,8 @@ def _make_test_hint(field: str, name: Any, operand: Any) -> AdviceText:
         return f"did you mean `{closest}`?"
     if not isinstance(name, str):
         return f"tests: {_list_tests()}"
-    nested = {f"{field}.{name}": operand}
-    return lambda syntax: f"tests: {_list_tests()}; for a field inside `{field}`: `{syntax.format_value(nested)[1:-1]}`"
+    nested = write_flow_yaml({f"{field}.{name}": operand})[1:-1]
+    return f"tests: {_list_tests()}; for a field inside `{field}`: `{nested}`"
 
 
 def _list_tests() -> str:
@@ -282,7 +263,7 @@ def _check_operand(field: str, name: str, operand: Any) -> Any:
     if name == "in":
         if not isinstance(operand, list | tuple):
             is_scalar = operand is None or isinstance(operand, str | bool | int | float)
-            hint = (lambda syntax: f"write `{syntax.format_value([operand])}`") if is_scalar else ""
+            hint = f"write `{write_flow_yaml([operand])}`" if is_scalar else ""
             raise make_unexpected("a list of values", operand, hint).at(*path)
         return _check_choices(*path, values=operand)
     if name in _ORDERINGS and (isinstance(operand, bool) or not isinstance(operand, int | float | str)):
@@ -332,7 +313,6 @@ CONDITION_SCHEMA: Final = {"anyOf": [{"type": "string", "minLength": 1}, _FIELDS
 
 
 _CACHE_KEYS: Final = ("path", "key", "deterministic")
-_CACHE_EXAMPLE: Final = {"path": "cache/", "key": "v1"}
 
 CACHE_SCHEMA: Final = {
     "anyOf": [
@@ -365,10 +345,7 @@ def check_cache(value: Any) -> CacheSpec:
             hint = f"did you mean `{closest}`?" if closest else "it has the keys `path`, `key` and `deterministic`"
             raise InvalidValueError(f"unknown key `{key}`", hint).at(key, is_key=True)
     if "path" not in value:
-        raise InvalidValueError(
-            lambda syntax: f"`{syntax.format_key('path')}` is missing",
-            lambda syntax: f"write {syntax.format_value(_CACHE_EXAMPLE)}",
-        )
+        raise InvalidValueError("`path` is missing", "write {path: cache/, key: v1}")
     return CacheSpec(
         path=_check_cache_value(value, "path", _check_cache_path),
         key=None if value.get("key") is None else _check_cache_value(value, "key", partial(check_text, "a text")),
@@ -388,11 +365,7 @@ def _check_cache_value(value: Mapping[Any, Any], key: str, check: Any) -> Any:
 def _check_cache_path(value: Any) -> str:
     if isinstance(value, str | os.PathLike) and str(value).strip():
         return str(value)
-    raise make_unexpected("a folder such as `cache/decoded/`", value, _write_cache_example)
-
-
-def _write_cache_example(syntax: ConfigSyntax) -> str:
-    return f"write `{syntax.format_setting('cache', 'cache/decoded/')}`"
+    raise make_unexpected("a folder such as `cache/decoded/`", value, "write `cache: cache/decoded/`")
 
 
 _ADDRESS_PATTERN: Final = re.compile(r"(?:(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")

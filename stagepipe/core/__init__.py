@@ -7,7 +7,6 @@ targets        the objects of a config, built with their arguments and called; `
 positions      keys, cursors, counts of skipped items, positions of streams that save their state
 source_identity   the number of a source's items, and its files
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
-config_syntax  how a pipeline was written: messages advise in the same terms
 datasets       datasets of `torch.utils.data`: their kind, one copy per process, `get_worker_info()`
 items          the fields of an item, and the kind of a value
 process        what a process owns, its forked children, its end, its warning filters, its use of torch
@@ -17,7 +16,6 @@ package        the version, the folders, lazy interfaces
 
 from typing import TYPE_CHECKING
 
-from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
 from stagepipe.core.datasets import (
     WRAPPED_SAMPLER_ATTRIBUTES,
     BatchIterator,
@@ -111,11 +109,9 @@ from stagepipe.core.stage_context import (
     Context,
     Skip,
     WorkerIdentity,
-    advise_in,
     context,
     derive_seed,
     empty,
-    format_setting,
     stage_locals,
 )
 from stagepipe.core.targets import (
@@ -166,11 +162,9 @@ __all__ = [
     "SKIP",
     "VERSION",
     "WRAPPED_SAMPLER_ATTRIBUTES",
-    "AdviceText",
     "ArenaFullError",
     "BatchIterator",
     "ConfigError",
-    "ConfigSyntax",
     "ContentSamples",
     "Context",
     "Cursor",
@@ -179,7 +173,6 @@ __all__ = [
     "ImposedSkip",
     "Key",
     "MissingFieldError",
-    "Placeholder",
     "Problem",
     "ReadOnceError",
     "RunError",
@@ -198,7 +191,6 @@ __all__ = [
     "WarningFilter",
     "WorkerIdentity",
     "add_import_path",
-    "advise_in",
     "apply_warning_filters",
     "bind_lifetime",
     "build_dataset",
@@ -232,7 +224,6 @@ __all__ = [
     "format_owner_message",
     "format_percent",
     "format_rate",
-    "format_setting",
     "get_cache_dir",
     "get_class_path",
     "get_error_type",
@@ -287,7 +278,6 @@ __all__ = [
     "watch_torch_use",
     "with_error_type",
     "with_field",
-    "write_advice",
 ]
 
 __getattr__ = lazy_names(__name__, __file__)

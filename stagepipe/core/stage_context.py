@@ -9,13 +9,10 @@ from __future__ import annotations
 import hashlib
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from stagepipe.core.config_syntax import ConfigSyntax
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,34 +89,11 @@ class WorkerIdentity(NamedTuple):
 class _StageLocals(threading.local):
     context: Context | None = None
     allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
-    syntax: ConfigSyntax = ConfigSyntax.YAML
     worker_identity: WorkerIdentity | None = None
 
 
 stage_locals: Final = _StageLocals()
 """Set by the worker loop, for its thread only: threads that a stage starts see no context."""
-
-
-@contextmanager
-def advise_in(syntax: ConfigSyntax) -> Iterator[None]:
-    """Write settings in this form on this thread, inside a `with`."""
-    before = stage_locals.syntax
-    stage_locals.syntax = syntax
-    try:
-        yield
-    finally:
-        stage_locals.syntax = before
-
-
-def format_setting(key: str, value: Any) -> str:
-    """A setting in the form in which the pipeline of this thread was written, for the advice of an error.
-
-    A worker sets the form once, an inline run around each item.
-
-    >>> format_setting("mutable", True)
-    'mutable: true'
-    """
-    return stage_locals.syntax.format_setting(key, value)
 
 
 def context() -> Context:

@@ -31,7 +31,7 @@ _MAX_FILES = 256
 """Configs with a file, in each folder. The oldest files are deleted."""
 _MAX_FILE_BYTES = 1 << 18
 
-_LAYOUT_KEYS = frozenset({"name", "target", "workers", "min_workers", "fuse", "index", "syntax"})
+_LAYOUT_KEYS = frozenset({"name", "target", "workers", "min_workers", "fuse", "index"})
 """Fields of a stage that are not part of the key: the layout, and what the description holds already."""
 
 

@@ -18,7 +18,6 @@ from stagepipe.core import (
     UserCode,
     name_error_type,
     share_datasets,
-    stage_locals,
     with_error_type,
 )
 from stagepipe.engine.engines import EngineRun
@@ -53,7 +52,6 @@ class InlineRun(EngineRun):
     def __init__(self, plan: Plan) -> None:
         """Build all stages. Raises RunError if a stage cannot be built."""
         self.plan = plan
-        self._syntax = plan.syntax
         self._statistics = DeliveryStatistics()
         self._cpu_started_ns = process_time_ns()
         self._cpu_ns: int | None = None
@@ -141,8 +139,6 @@ class InlineRun(EngineRun):
     def _advance(self, steps: Iterator[None]) -> bool:
         """Step until items are ready; False at the end of the epoch. Outside, the caller's generators are untouched."""
         swap = self._generators.begin()
-        syntax = stage_locals.syntax
-        stage_locals.syntax = self._syntax
         ready_items = self._output.ready_items
         began_ns = perf_counter_ns()
         try:
@@ -162,7 +158,6 @@ class InlineRun(EngineRun):
             self._status = "interrupted"
             raise
         finally:
-            stage_locals.syntax = syntax
             self._generators.end(swap)
         self._statistics.wait_ns += perf_counter_ns() - began_ns
         return False

@@ -110,4 +110,4 @@ def _describe_code(spec: PipelineSpec, stage: StagePlan, cache: CacheSpec, locat
 
 
 def _format_key_example(stage: StagePlan, cache: CacheSpec) -> str:
-    return stage.syntax.format_setting("cache", {"path": cache.path, "key": "..."})
+    return f"{stage.config_path}.cache={{path: {cache.path}, key: ...}}"

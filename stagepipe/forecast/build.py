@@ -198,7 +198,7 @@ def _build_stages(
                     name=stage.name,
                     uses=stage.target.label,
                     process=process.name,
-                    when="" if stage.when is None else format_condition(stage.when, stage.syntax),
+                    when="" if stage.when is None else format_condition(stage.when),
                     workers=process.workers,
                     suggested_workers=suggested.get(index, 0),
                     run_ns=int(run_ns * cost.scheduled_fraction),

@@ -73,7 +73,6 @@ def split_source(spec: PipelineSpec) -> PipelineSpec:
         start_timeout_ns=source.start_timeout_ns,
         allow_none=True,  # the stage that reads judges its items
         part_of=SOURCE_NAME,
-        syntax=source.syntax,
     )
     is_batched = arguments.get("batch_size") is not None or arguments.get("batch_sampler") is not None
     if source.reading == "stream" and not is_batched:
@@ -126,7 +125,6 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
         items_per_output=size.items,
         sink_path=_SINK_ROW,
         part_of=row,
-        syntax=spec.source.syntax,
     )
     stages = [
         StageSpec(
@@ -139,7 +137,6 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
             env=sink.env,
             timeout_ns=sink.timeout_ns,
             sink_path=_get_path(spec, sink),
-            syntax=spec.source.syntax,
         )
         for sink, name in zip(writers, names, strict=True)
     ]

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from stagepipe.core import ConfigSyntax, UsageError
+from stagepipe.core import UsageError
 from stagepipe.spec import SinkSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -286,11 +286,6 @@ class Plan:
     attach: bool = True  # other processes of the user may attach to the run
     consumer_name: str = "consumer"  # what takes the items: a loop, or sinks in the caller's process
     is_consumer_sink: bool = False
-
-    @property
-    def syntax(self) -> ConfigSyntax:
-        """The form in which the pipeline was written; messages advise in it."""
-        return self.processes[0].first_stage.syntax
 
     @property
     def stage_names(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str,
     if not available_devices:
         raise UsageError(
             f"{stage.config_path}.device: {device}, but no CUDA device is visible (looked at CUDA_VISIBLE_DEVICES and "
-            f"/proc/driver/nvidia/gpus); set `{stage.syntax.format_setting('device', 'cpu')}`, or set no device"
+            f"/proc/driver/nvidia/gpus); set `{stage.config_path}.device=cpu`, or set no device"
         )
     if not index:
         return tuple(available_devices[worker % len(available_devices)] for worker in range(workers))

@@ -71,8 +71,8 @@ def find_gpu_warnings(spec: PipelineSpec, cuda_devices: Sequence[str]) -> Iterat
         kind, _, index = (stage.device or "").partition(":")
         if kind == "cuda" and int(index or 0) >= len(cuda_devices):
             seen = f"shows {len(cuda_devices)}" if cuda_devices else "has none, or hides it"
-            setting = stage.syntax.format_setting("device", stage.device)
-            yield f"stage {stage.name} has `{setting}`, but this machine {seen} (CUDA_VISIBLE_DEVICES, the driver)"
+            device = f"`device: {stage.device}`"
+            yield f"stage {stage.name} has {device}, but this machine {seen} (CUDA_VISIBLE_DEVICES, the driver)"
 
 
 def find_memory_warnings(plan: Plan, max_memory_bytes: int) -> Iterator[str]:
@@ -114,7 +114,7 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
         yield (
             f"shared memory needs sparse in-memory files of {format_bytes(bytes_needed)}, but files may have only "
             f"{format_bytes(limits.max_file_bytes)} (`ulimit -f`); run `ulimit -f unlimited`"
-            f"{_format_memory_hint(fits, plan)}"
+            f"{_format_memory_hint(fits)}"
         )
 
 
@@ -146,13 +146,12 @@ def _find_address_space_shortage(plan: Plan, limits: SystemLimits) -> Iterator[s
         yield (
             f"a process needs {format_bytes(needed)} of address space to map the shared memory of {arenas} workers "
             f"(most of it stays unused), but may have only {format_bytes(limits.max_address_space_bytes)} "
-            f"(`ulimit -v`); run `ulimit -v unlimited`{_format_memory_hint(fits, plan)}"
+            f"(`ulimit -v`); run `ulimit -v unlimited`{_format_memory_hint(fits)}"
         )
 
 
-def _format_memory_hint(memory_bytes: int, plan: Plan) -> str:
-    setting = plan.syntax.format_setting("memory", f"{memory_bytes >> 20}MiB")
-    return f", or set `{setting}`" if memory_bytes >= _MIN_SUGGESTED_MEMORY_BYTES else ""
+def _format_memory_hint(memory_bytes: int) -> str:
+    return f", or set `memory={memory_bytes >> 20}MiB`" if memory_bytes >= _MIN_SUGGESTED_MEMORY_BYTES else ""
 
 
 def _round_up_to_1024(count: int) -> int:

@@ -15,7 +15,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from stagepipe.core import ConfigSyntax
 from stagepipe.spec.engine import LOCAL_ENGINE, EngineSpec, ResourcesSpec
 
 _VALUE_TYPE_BY_UNIT: Final = {"_ns": ("Duration", "float | str"), "_bytes": ("Size", "int | str")}
@@ -154,7 +153,7 @@ Condition = FieldTests | Target
 """What `when` says: tests of fields, or a predicate that is called with the item."""
 
 
-def format_condition(condition: Condition, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:
+def format_condition(condition: Condition) -> str:
     """Return a condition as a config writes it, as short as it can be.
 
     >>> format_condition({"kind": {"in": ["image", "photo"]}, "meta.width": {"ge": 64}})
@@ -162,12 +161,20 @@ def format_condition(condition: Condition, syntax: ConfigSyntax = ConfigSyntax.Y
     """
     if isinstance(condition, Target):
         return condition.label
-    return syntax.format_value({field: _shorten_tests(tests) for field, tests in condition.items()})
+    return _format_value({field: _shorten_tests(tests) for field, tests in condition.items()})
 
 
 def _shorten_tests(tests: Mapping[str, Any]) -> Any:
     name, value = next(iter(tests.items()))
     return value if len(tests) == 1 and name in {"eq", "in"} else tests
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_format_value(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format_value, value))}]"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 TransportMode = Literal["auto", "pipe", "shared_memory"]
@@ -219,8 +226,7 @@ class StageSpec:
     Of a range of workers, which Ray keeps to, `workers` is the largest and `min_workers` the smallest number.
     `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `sink_path`
     is the path of the sink in the config, if the planner has made the stage of one. `part_of` names the stage, `source`
-    or sink of the config that it is an inner process of; "" for one that the user wrote. `syntax` is the form in which
-    the pipeline was written; messages advise in it.
+    or sink of the config that it is an inner process of; "" for one that the user wrote.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
@@ -323,7 +329,6 @@ class StageSpec:
     items_per_output: int = 1
     sink_path: str = ""
     part_of: str = ""
-    syntax: ConfigSyntax = ConfigSyntax.YAML
 
     def format_workers(self) -> str:
         """Write the number of workers as a config does: `4`, `auto` or `1-4`."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagepipe.core import TransportError, format_setting
+from stagepipe.core import TransportError
 from stagepipe.timing import TransferKind
 from stagepipe.transport.codec import EncodedBuffer, Encoder
 from stagepipe.transport.memory import BlockId, Lease, SharedMemoryPool
@@ -336,9 +336,9 @@ class Packer:
         placement = self._rule.place(sizes, pickle_bytes, room_bytes)
         if placement.excess_bytes:
             raise TransportError(
-                f"`{format_setting('transport', 'pipe')}` between several workers sends an item in one packet, but "
+                f"`transport=pipe` between several workers sends an item in one packet, but "
                 f"this item needs {room_bytes + placement.excess_bytes} bytes and its packet has {room_bytes}; set "
-                f"`{format_setting('transport', 'auto')}`, or `{format_setting('workers', 1)}` on both sides of the hop"
+                "`transport=auto`, or `workers=1` on both sides of the hop"
             )
         if len(self._placements) >= _MAX_STRUCTURES:
             self._placements.clear()

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns, process_time_ns
 from typing import Any, ClassVar, Final
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, stage_locals
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity
 from stagepipe.engine import Engine, EngineRun, RunRequest
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.recording import make_inline_record
@@ -222,7 +222,6 @@ class ThreadsRun(EngineRun):
                 self._generators.end(swap)
 
     def _run_thread(self, target: Callable[..., None], *arguments: Any) -> None:
-        stage_locals.syntax = self.plan.syntax
         try:
             target(*arguments)
         except _EpochEndedError:

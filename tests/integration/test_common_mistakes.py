@@ -125,7 +125,10 @@ COMMANDS = [
     wrong("validate train.yaml sink.uses=sinks.parquett", "did you mean `stagepipe.sinks.parquet`?"),
     # in a stage
     failing("stages.double.uses=my_ops.forgets", "stage double returned None for item 0: did you forget `return`?"),
-    failing("stages.double.uses=my_ops.forgets stages.double.on_error=skip", "`allow_none: true` if None is meant"),
+    failing(
+        "stages.double.uses=my_ops.forgets stages.double.on_error=skip",
+        "`stages.double.allow_none=true` if None",
+    ),
     failing("stages.double.uses=my_ops.yields_none", "stage double yielded None for item 0.0: yield stagepipe.SKIP"),
     failing("stages.double.uses=my_ops.forgets_in_list stages.double.batch.size=2", "double returned None for item 0"),
     failing("stages.double.uses=my_ops.tiles", "a list of 2: did you mean to yield its elements?"),

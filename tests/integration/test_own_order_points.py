@@ -99,7 +99,7 @@ def test_an_order_point_with_a_mistake_is_refused_at_the_start(name, words, inli
 @pytest.mark.parametrize(
     "entry,words",
     [
-        (own("Twice"), 'returned 2 outputs of one group; return one, or use `"order": "source"`'),
+        (own("Twice"), "returned 2 outputs of one group; return one, or set `order=source`"),
         (own("Copies", size=3), "did not return exactly the items it was given"),
     ],
 )

@@ -117,7 +117,7 @@ def test_the_surviving_workers_keep_what_they_have_loaded():
 
 def test_with_a_stateful_stage_any_crash_ends_the_run():
     config = pipeline(stage("same", stateful=True), stage("double"), source=5000)
-    with pytest.raises(RunError, match='stage same is `"stateful": True`'), Pipeline(config) as running:  # noqa: PT012 - iterating raises
+    with pytest.raises(RunError, match="stage same has `stateful=true`"), Pipeline(config) as running:  # noqa: PT012 - iterating raises
         for index, _ in enumerate(running):
             if index == 20:
                 kill(running, 2)

@@ -273,7 +273,7 @@ def test_an_object_without_a_fingerprint_is_refused(tmp_path):
 
 def test_code_of_too_many_files_needs_a_key(tmp_path, monkeypatch):
     monkeypatch.setattr(code_versions, "MAX_FILES", 0)
-    pattern = r'stage make: its `cache` .* more than 0 files .* `"cache": \{.*"key": "..."\}`'
+    pattern = r"stage make: its `cache` .* more than 0 files .* `stages.make.cache=\{path: .*, key: ...\}`"
     with pytest.raises(UsageError, match=pattern), Pipeline(numbers(cached("make", tmp_path)), inline=True):
         pass
     assert run(numbers(cached("make", tmp_path, cache={"key": "v1"})))[1] == 5

@@ -150,9 +150,11 @@ def test_a_write_into_a_read_only_input_gets_a_hint(function):
     error = failure(pipeline(stage("megabyte", name="made"), stage(f"{BAD}.{function}", name="bad")))
     assert error.stage == "bad"
     assert "read-only" in error.message
-    assert error.message.endswith('copy it, or set `"mutable": True` on stage bad')
+    assert error.message.endswith("copy it, or set `stages.bad.mutable=true`")
     fused = stage(f"{BAD}.{function}", name="bad", fuse=True)
-    assert failure(pipeline(stage("megabyte"), stage("same", name="head"), fused)).message.endswith("on stage head")
+    assert failure(pipeline(stage("megabyte"), stage("same", name="head"), fused)).message.endswith(
+        "`stages.head.mutable=true`"
+    )
 
 
 @pytest.mark.parametrize("inline", [False, True])

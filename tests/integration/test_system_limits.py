@@ -178,4 +178,4 @@ def test_a_window_that_does_not_fit_in_memory_is_warned_about_once(caplog):
             assert sum(1 for _ in running) == 150
     (message,) = [record.getMessage() for record in caplog.records]
     assert "of a window of 16 fit in `memory` (8.4 MB)" in message
-    assert re.search(r'set `"memory": "\d+MiB"` or more', message)
+    assert re.search(r"set `memory=\d+MiB` or more", message)

@@ -53,7 +53,7 @@ def test_a_stage_that_ends_its_process(uses, cause, mode):
 def test_a_write_into_a_read_only_tensor_shows_the_line_and_the_fix(maker, writer):
     error = run_until_death(pipeline(stage(maker, name="maker"), stage(f"{BAD}.{writer}", name="writer"), source=4))
     assert error.stage == "writer"
-    assert '`"mutable": True`' in error.message
+    assert ".mutable=true`" in error.message
     assert f"in {writer}" in error.trace
     fixed = stage(f"{BAD}.{writer}", name="writer", mutable=True)
     with Pipeline(pipeline(stage(maker, name="maker"), fixed, source=4)) as running:

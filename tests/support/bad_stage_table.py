@@ -74,7 +74,7 @@ BAD_STAGE_CASES = [
     BadStageCase(
         "writes_into_its_array",
         "writes into its NumPy input",
-        'read-only.*`"mutable": True`',
+        "read-only.*mutable=true`",
         "0",
         previous_stage=IMAGE,
         slow=True,
@@ -82,7 +82,7 @@ BAD_STAGE_CASES = [
     BadStageCase(
         "writes_into_its_tensor",
         "writes into its torch input",
-        'SIGSEGV.*`"mutable": True`',
+        "SIGSEGV.*mutable=true`",
         "0",
         previous_stage=TENSOR,
         slow=True,

@@ -27,8 +27,7 @@ def _comparable(value: Any, folder: Path | None) -> Any:
     if isinstance(value, Target):
         return {"uses": _resolve(value.uses, folder), "with": _arguments(value.arguments, folder)}
     if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value) if field.name != "syntax"]
-        return {name: _comparable(getattr(value, name), folder) for name in names}
+        return {field.name: _comparable(getattr(value, field.name), folder) for field in dataclasses.fields(value)}
     return [_comparable(inner, folder) for inner in value] if isinstance(value, tuple) else value
 
 

@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, name_error_type, with_error_type
 from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.live_figures import RateEstimator
@@ -238,13 +238,13 @@ class RayRun(EngineRun):
             self._watch.ends += [pool.kill for pool in self._pools]
             for table in self._iter_blocks(epoch, self._watch):
                 for row in iter_rows(table):
-                    with self._naming_errors(), advise_in(self.plan.syntax):
+                    with self._naming_errors():
                         self._route_row(row, self._downstream, self._layout.count - 1)
                     while ready_items:
                         self._watch.note_pause()
                         yield ready_items.popleft()
                         self._watch.note_item()
-            with self._naming_errors(), advise_in(self.plan.syntax):
+            with self._naming_errors():
                 self._downstream.finish_epoch()
         while ready_items:
             yield ready_items.popleft()

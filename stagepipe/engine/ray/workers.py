@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
-from stagepipe.core import Key, RunError, UsageError, add_import_path, name_error_type, stage_locals, with_error_type
+from stagepipe.core import Key, RunError, UsageError, add_import_path, name_error_type, with_error_type
 from stagepipe.engine.inline_hops import InlineOutput, InlineStageProcess
 from stagepipe.engine.ray.blocks import (
     BlockBuilder,
@@ -148,7 +148,6 @@ class OperatorProcess:
         """Build the stages. Raises BuildFailedError."""
         began_ns = perf_counter_ns()
         self.spec = spec = unpack_operator(packed)
-        stage_locals.syntax = spec.plan.first_stage.syntax
         self._regions = [make_private_stage_region() for _ in spec.plan.stages]
         self.stages = [self._build_stage(index) for index in range(len(self._regions))]
         _limit_threads(spec.plan.first_stage.threads or 1)

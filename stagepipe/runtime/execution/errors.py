@@ -20,7 +20,6 @@ import numpy as np
 
 from stagepipe.core import (
     PACKAGE_DIR,
-    ConfigSyntax,
     Key,
     StagepipeError,
     get_field_names,
@@ -32,30 +31,24 @@ from stagepipe.plan import StagePlan
 from stagepipe.runtime.protocol import describe_failure, format_error_text, format_key, format_user_traceback
 from stagepipe.spec import SOURCE_NAME
 
-_SINK_BY_SYNTAX: Final = {
-    ConfigSyntax.YAML: "sink",
-    ConfigSyntax.MAPPING: '"sink"',
-    ConfigSyntax.BUILDER: ".sink(...)",
-}
-
 
 class NoneResultError(StagepipeError):
     """A stage without `allow_none` gave None for an item. It ends the run: the stage itself is wrong.
 
-    >>> print(NoneResultError("r", "0", "yielded", ConfigSyntax.YAML))
-    stage r yielded None for item 0: yield stagepipe.SKIP to drop an item; `allow_none: true` if None is meant
+    >>> print(NoneResultError("r", "0", "yielded"))  # doctest: +ELLIPSIS
+    stage r yielded None for item 0: yield stagepipe.SKIP to drop an item; set `stages.r.allow_none=true` if ...
     """
 
-    def __init__(self, stage: str, item: str, verb: str, syntax: ConfigSyntax) -> None:
+    def __init__(self, stage: str, item: str, verb: str) -> None:
         """`verb` is what the stage did: "returned" or "yielded"."""
-        label = stage if stage == SOURCE_NAME else f"stage {stage}"
-        setting = f"`{syntax.format_setting('allow_none', value=True)}` if None is meant"
+        label, path = (stage, stage) if stage == SOURCE_NAME else (f"stage {stage}", f"stages.{stage}")
+        setting = f"set `{path}.allow_none=true` if None is meant"
         if verb == "yielded":
             hint = f"yield stagepipe.SKIP to drop an item; {setting}"
         else:
             hint = f"did you forget `return`? Return stagepipe.SKIP to drop an item; {setting}"
             if stage != SOURCE_NAME:
-                hint += f"; a stage that only saves belongs in `{_SINK_BY_SYNTAX[syntax]}`"
+                hint += "; a stage that only saves belongs in `sink`"
         super().__init__(f"{label} {verb} None for item {item}: {hint}")
 
 

@@ -27,7 +27,6 @@ import numpy as np
 
 from stagepipe.core import (
     SKIP,
-    format_setting,
     get_field,
     import_extra,
     is_generator,
@@ -58,9 +57,7 @@ def convert(value: Any, as_: ValueFormat, field_name: str) -> Any:
     try:
         return {"numpy": _as_numpy, "tensor": _as_tensor, "pil": _as_pil}[as_](value)
     except NotConvertibleError as error:
-        raise NotConvertibleError(
-            f"`{field_name}` is {error}, which `{format_setting('as', as_)}` cannot convert"
-        ) from None
+        raise NotConvertibleError(f"`{field_name}` is {error}, which `as={as_}` cannot convert") from None
 
 
 def _is_image(value: Any, channel_axis: int) -> bool:
@@ -313,7 +310,7 @@ def refuse_ignored_arrays(function: Any, values: Mapping[str, Any]) -> None:
         names = ", ".join(f"`{name}`" for name in arrays)
         raise TypeError(
             f"{transform} leaves the NumPy array {names} untouched: torchvision's transforms work on tensors, "
-            f"tv_tensors and PIL images; set `{format_setting('as', 'tensor')}` or `{format_setting('as', 'pil')}`"
+            "tv_tensors and PIL images; set `as=tensor` or `as=pil`"
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from stagepipe.core import Cursor, ImposedSkip, Key, format_setting
+from stagepipe.core import Cursor, ImposedSkip, Key
 from stagepipe.runtime.execution.chain import Box
 from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.stage import StageRunner
@@ -292,8 +292,7 @@ class ArrivalGrouping(OrderedGrouping):
         if self._target.is_permutation:
             self._emit_each_output(outputs)
         elif len(outputs) > 1:
-            setting = format_setting("order", "source")
-            raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or use `{setting}`")
+            raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or set `order=source`")
         elif outputs:
             ((value, samples),) = outputs
             outputs.clear()
@@ -321,9 +320,7 @@ class ArrivalGrouping(OrderedGrouping):
         return [keys_by_identity[id(value)].popleft() for value, _ in outputs]
 
     def _fail_group(self, problem: str) -> StageError:
-        return self._stage.record_failure(
-            (self.next_number,), ValueError(f"with `{format_setting('order', 'any')}`, this stage {problem}")
-        )
+        return self._stage.record_failure((self.next_number,), ValueError(f"with `order=any`, this stage {problem}"))
 
     def _pack_group_lineage(self, consumed_groups: tuple[LeafGroup, ...], low_watermark: int) -> bytes:
         return pack_lineage(UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups))

@@ -562,7 +562,7 @@ class StageRunner:
     def make_none_error(self, key: Key, verb: str = "returned") -> StageError:
         """Return the error of a stage that gave None for an item, and count it."""
         item = format_key(self.global_key(key))
-        return self.record_failure(key, NoneResultError(self.label, item, verb, self.plan.syntax))
+        return self.record_failure(key, NoneResultError(self.label, item, verb))
 
     def count_dead_letter(self) -> None:
         """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from stagepipe.core import PACKAGE_DIR, Key, RunError, StagepipeError, TransportError, format_setting, with_error_type
+from stagepipe.core import PACKAGE_DIR, Key, RunError, StagepipeError, TransportError, with_error_type
 from stagepipe.plan import Shard
 from stagepipe.runtime.protocol.messages import FailureEvent
 
@@ -174,8 +174,7 @@ def read_only_hint(error: BaseException, input_stage: str) -> str:
     if not isinstance(error, ValueError) or not format_error_text(error).endswith(_READ_ONLY_MESSAGES):
         return ""
     return (
-        "; its input is shared with other processes and read-only: copy it, or set "
-        f"`{format_setting('mutable', value=True)}` on stage {input_stage}"
+        f"; its input is shared with other processes and read-only: copy it, or set `stages.{input_stage}.mutable=true`"
     )
 
 

@@ -91,11 +91,9 @@ class RestartPolicy:
     def decide(self, death: WorkerDeath) -> RestartDecision | FailDecision:
         """Decide on a death, and remember it for the decisions to come."""
         self.deaths.append(death)
-        syntax = death.stage.syntax
         if self.stateful_stage:
-            setting = syntax.format_setting("stateful", value=True)
             return FailDecision(
-                f"{death.description}; stage {self.stateful_stage} is `{setting}` and cannot restart within an "
+                f"{death.description}; stage {self.stateful_stage} has `stateful=true` and cannot restart within an "
                 "epoch, so a crash ends the run"
             )
         if death.uptime_ns is None and not death.was_killed_externally:
@@ -107,7 +105,7 @@ class RestartPolicy:
         kill_count = self._count_poison_kills(death)
         if kill_count and death.stage.on_error == "fail":
             suffix = "" if kill_count == 1 else f"; this item has killed {kill_count} workers"
-            setting = syntax.format_setting("on_error", "skip")
+            setting = f"{death.stage.config_path}.on_error=skip"
             hint = f"; set `{setting}` to send the item to the dead letters and continue"
             has_hint = not (death.is_memory_fault or death.is_order_point)
             return FailDecision(f"{death.description}{suffix}{hint if has_hint else ''}")
@@ -135,7 +133,7 @@ class RestartPolicy:
 
     def _describe_deaths(self, death: WorkerDeath) -> str:
         if not self.max_restarts:
-            return f"{death.description}; `{death.stage.syntax.format_setting('max_restarts', 0)}` allows no restart"
+            return f"{death.description}; `max_restarts=0` allows no restart"
         first_died_at_ns = self.deaths[0].died_at_ns
         lines = [
             f"  after {format_ns(listed.died_at_ns - first_died_at_ns)}: {listed.description}"

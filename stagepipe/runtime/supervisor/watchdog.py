@@ -116,7 +116,7 @@ def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: 
     return (
         f"each item in flight takes about {format_bytes(item_bytes)} of shared memory, so only {fitting_items} of a "
         f"window of {window_items} fit in `memory` ({format_bytes(plan.memory_bytes)}) and workers may wait; set "
-        f"`{plan.syntax.format_setting('memory', f'{wanted_mib}MiB')}` or more to fit the window"
+        f"`memory={wanted_mib}MiB` or more to fit the window"
     )
 
 

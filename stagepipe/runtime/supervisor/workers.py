@@ -364,7 +364,7 @@ class WorkerProcess:
         """
         self.slot = slot
         self.incarnation = worker_spec.incarnation
-        self._syntax = worker_spec.plan.first_stage.syntax
+        self._config_path = worker_spec.plan.first_stage.config_path
         self.is_ready = False
         self.ready_at_ns = 0
         self.timeout_reason = ""
@@ -434,7 +434,7 @@ class WorkerProcess:
         if signal_number == signal.SIGSEGV:
             return (
                 f"was killed by {name}: a fault in native code, or a write to its read-only input "
-                f"(if so, set `{self._syntax.format_setting('mutable', value=True)}` on the stage)"
+                f"(if so, set `{self._config_path}.mutable=true`)"
             )
         if signal_number == signal.SIGBUS:
             return (

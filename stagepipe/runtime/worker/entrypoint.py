@@ -81,7 +81,6 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
     if spec.config_dir is not None:
         add_import_path(spec.config_dir)
     plan = spec.plan
-    stage_locals.syntax = plan.first_stage.syntax
     is_source = plan.role is ProcessRole.SOURCE
     stage_locals.worker_identity = WorkerIdentity(spec.worker, plan.workers, spec.seed, is_source)
     with contextlib.suppress(OSError):

@@ -88,9 +88,12 @@ def convert(item):
 @pytest.mark.parametrize(
     "make,words",
     [
-        (lambda start: start.map(write), "set `mutable=True` on stage write"),
-        (lambda start: start.map(lambda _: os.kill(os.getpid(), 9), name="dies"), 'set `on_error="skip"` to send'),
-        (lambda start: start.map_field("image", convert, as_="pil"), 'which `as_="pil"` cannot convert'),
+        (lambda start: start.map(write), "set `stages.write.mutable=true`"),
+        (
+            lambda start: start.map(lambda _: os.kill(os.getpid(), 9), name="dies"),
+            "set `stages.dies.on_error=skip` to",
+        ),
+        (lambda start: start.map_field("image", convert, as_="pil"), "which `as=pil` cannot convert"),
     ],
 )
 def test_an_error_of_a_run_advises_in_python(make, words):
@@ -102,5 +105,5 @@ def test_an_error_of_a_run_advises_in_python(make, words):
 
 def test_an_inline_error_advises_in_python():
     builder = from_source([{"image": "cat.jpg"}]).map_field("image", convert, as_="tensor")
-    with pytest.raises(RunError, match='which `as_="tensor"` cannot convert'):
+    with pytest.raises(RunError, match="which `as=tensor` cannot convert"):
         builder.take(1)

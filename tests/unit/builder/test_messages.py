@@ -1,4 +1,4 @@
-"""A mistake in Python is told in Python's terms: the call that made it, and keyword arguments instead of YAML.
+"""A mistake in Python names the call that made it; settings are written as a config has them.
 
 `golden/` holds all messages; `pytest tests/unit/builder --update-goldens` writes them again.
 """
@@ -107,7 +107,6 @@ BROKEN_DICTS = [
     {"source": RANGE, "stages": [{"name": "a", "uses": decode, "batch_size": 3}]},
     {"source": {"uses": "stagepipe.sources.dataset", "with": {"dataset": [1], "num_workers": 2}}},
 ]
-YAML_FORM = re.compile(r"`\w+: |[{ ](uses|with|name|size): |\btrue\b|\bfalse\b|\bnull\b|a mapping")
 
 
 def message_of(config):
@@ -128,26 +127,11 @@ def refusal_of(call):
 
 def test_an_unknown_option_is_refused_by_the_call(golden):
     messages = "\n\n".join(map(refusal_of, REFUSED_CALLS)) + "\n"
-    golden("refused_calls.txt", re.sub(r"known options: allow_none, .*", "known options: <all of the call>", messages))
-
-
-@pytest.mark.parametrize("call", REFUSED_CALLS)
-def test_no_refusal_is_in_the_form_of_yaml(call):
-    assert not YAML_FORM.search(refusal_of(call))
+    golden("refused_calls.txt", re.sub(r"known keys: allow_none, .*", "known keys: <all of the call>", messages))
 
 
 def test_messages_of_dicts_equal_their_golden_file(golden):
     golden("dicts.txt", "\n\n".join(map(message_of, BROKEN_DICTS)) + "\n")
-
-
-def without_addresses(config):
-    """An id that is the same in every process: pytest-xdist requires it."""
-    return re.sub(r" at 0x\w+", "", str(config))
-
-
-@pytest.mark.parametrize("config", [*BROKEN_CHAINS, *BROKEN_DICTS], ids=without_addresses)
-def test_no_message_for_python_is_in_the_form_of_yaml(config):
-    assert not YAML_FORM.search(message_of(config))
 
 
 @pytest.mark.parametrize("builder", BROKEN_CHAINS, ids=str)
@@ -156,8 +140,3 @@ def test_every_problem_of_a_chain_names_its_call(builder):
         builder.open()
     texts = {call.text for call in builder.python_calls}
     assert {problem.call for problem in caught.value.problems} <= texts
-
-
-def test_the_form_of_yaml_is_recognized():
-    assert all(map(YAML_FORM.search, ["`workers: 2`", "{name: a}", "write true", "with: {size: 3}", "{uses: a.b, x}"]))
-    assert not any(map(YAML_FORM.search, ["`workers=2`", '{"name": "a"}', "write True", "`workers`: expected"]))

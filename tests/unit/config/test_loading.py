@@ -196,7 +196,7 @@ def test_a_python_collection_is_a_source(source):
         (object(), ["expected a source of items", "pass a function that returns an iterable"]),
         (sys, ["expected a source of items"]),
         (3, ["expected an import path, found 3"]),
-        ({"a": 1}, ["expected an import path, found a dict", "pass a function that returns an iterable"]),
+        ({"a": 1}, ["expected an import path, found a mapping", "also a function that returns an iterable"]),
     ],
 )
 def test_what_cannot_be_a_source_is_rejected_with_a_hint(source, fragments):

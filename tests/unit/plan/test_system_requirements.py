@@ -57,7 +57,7 @@ def test_more_workers_than_cpus_are_remarked(workers, is_remarked):
         ),
         (
             SystemLimits(max_memory_bytes=GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
-            ("`ulimit -v`", "2 workers", '`"memory": "78MiB"`'),
+            ("`ulimit -v`", "2 workers", "`memory=78MiB`"),
         ),
         (SystemLimits(max_memory_bytes=GIB, max_file_bytes=1 << 20), ("47 GB", "may have only 1.0 MB", "`ulimit -f`")),
     ],
@@ -74,7 +74,7 @@ def test_the_suggested_memory_fits():
         SystemLimits(max_memory_bytes=GIB, max_file_bytes=2 * GIB),
     ):
         (message,) = find_shortages(plan, limits)
-        suggested_bytes = int(message.rpartition('`"memory": "')[2].partition("MiB")[0]) << 20
+        suggested_bytes = int(message.rpartition("`memory=")[2].partition("MiB")[0]) << 20
         assert list(find_shortages(replace(plan, memory_bytes=suggested_bytes), limits)) == []
 
 

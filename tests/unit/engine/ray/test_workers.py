@@ -6,7 +6,6 @@ import torch
 pytest.importorskip("pyarrow")
 
 from stagepipe.config import load
-from stagepipe.core import advise_in, stage_locals
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray.blocks import RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.operators import RayLayout, choose_ranges, pack_operators
@@ -18,11 +17,10 @@ from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
 
 @pytest.fixture(autouse=True)
-def _own_settings():
-    """An operator sets the threads and the form of messages of its process for good: here, for a test."""
+def _own_threads():
+    """An operator sets the threads of its process for good: here, for a test."""
     threads = torch.get_num_threads()
-    with advise_in(stage_locals.syntax):
-        yield
+    yield
     torch.set_num_threads(threads)
 
 

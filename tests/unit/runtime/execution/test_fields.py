@@ -86,7 +86,7 @@ def test_a_read_only_array_is_converted_without_a_warning_or_a_copy():
 @pytest.mark.parametrize(
     "as_,value,words",
     [
-        ("tensor", "cat.jpg", "`x` is of type str, which `as: tensor` cannot convert"),
+        ("tensor", "cat.jpg", "`x` is of type str, which `as=tensor` cannot convert"),
         ("tensor", np.array(["a"]), "ndarray of shape .1,. and dtype <U1"),
         ("numpy", 3, "of type int"),
         ("numpy", torch.zeros(2, dtype=torch.bfloat16), "bfloat16"),
@@ -346,7 +346,7 @@ def test_a_field_that_cannot_be_converted_is_named(
 def test_a_torchvision_transform_that_leaves_arrays_untouched_is_reported(
     transform: Any, name: str, item: dict[str, Any]
 ):
-    message = f"^{name} leaves the NumPy array `image` untouched: torchvision's transforms work on .*`as: tensor`"
+    message = f"^{name} leaves the NumPy array `image` untouched: torchvision's transforms work on .*`as=tensor`"
     for field in ("image", None):
         with pytest.raises(TypeError, match=message):
             FieldAdapter(transform, field, None, "s")(item)

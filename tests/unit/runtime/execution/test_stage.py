@@ -135,13 +135,13 @@ def error_of(builder: Any) -> RunError:
 
 RETURNED = (
     "stage r returned None for item {}: did you forget `return`? Return stagepipe.SKIP to drop an item; "
-    "`allow_none=True` if None is meant; a stage that only saves belongs in `.sink(...)`"
+    "set `stages.r.allow_none=true` if None is meant; a stage that only saves belongs in `sink`"
 )
 SOURCE_RETURNED = (
     "source returned None for item 0: did you forget `return`? Return stagepipe.SKIP to drop an item; "
-    "`allow_none=True` if None is meant"
+    "set `source.allow_none=true` if None is meant"
 )
-YIELDED = "{} yielded None for item {}: yield stagepipe.SKIP to drop an item; `allow_none=True` if None is meant"
+YIELDED = "{} yielded None for item {}: yield stagepipe.SKIP to drop an item; set `{}.allow_none=true` if None is meant"
 
 
 @pytest.mark.parametrize("options", [{}, {"retries": 3}, {"on_error": "skip"}], ids=str)
@@ -154,9 +154,12 @@ YIELDED = "{} yielded None for item {}: yield stagepipe.SKIP to drop an item; `a
             lambda **options: NUMBERS.map_batches(forgets_the_third, batch_size=3, name="r", **options),
             RETURNED.format(2),
         ),
-        (lambda **options: NUMBERS.flat_map(yields_none, name="r", **options), YIELDED.format("stage r", "0.1")),
+        (
+            lambda **options: NUMBERS.flat_map(yields_none, name="r", **options),
+            YIELDED.format("stage r", "0.1", "stages.r"),
+        ),
         (lambda **options: from_source(Forgetful(), **options), SOURCE_RETURNED),
-        (lambda **options: from_source(stream, **options), YIELDED.format("source", 1)),
+        (lambda **options: from_source(stream, **options), YIELDED.format("source", 1, "source")),
     ],
     ids=["map", "batch", "element", "generator", "indexed source", "stream"],
 )
@@ -178,15 +181,16 @@ def test_a_batch_that_fails_is_not_tried_item_by_item_when_one_of_them_gives_non
 
 
 @pytest.mark.parametrize(
-    "config,setting",
-    [
-        ({"source": {"uses": range(3)}, "stages": [{"name": "r", "uses": forgets}]}, '`"allow_none": True` if'),
-        ({"source": {"uses": range(3)}, "stages": [{"name": "r", "uses": forgets}]}, 'belongs in `"sink"`'),
-    ],
+    "config",
+    [{"source": {"uses": range(3)}, "stages": [{"name": "r", "uses": forgets}]}, NUMBERS.map(forgets, name="r")],
+    ids=["dict", "builder"],
 )
-def test_the_message_is_in_the_form_of_the_config(config, setting):
-    with pytest.raises(RunError, match=setting), Pipeline(config, inline=True) as pipeline:
+def test_the_advice_is_an_override_that_works_however_the_pipeline_was_written(config):
+    with pytest.raises(RunError) as caught, Pipeline(config, inline=True) as pipeline:
         list(pipeline)
+    advised = re.search(r"set `(.*?)`", caught.value.message)
+    with Pipeline(config, [advised[1]], inline=True) as pipeline:
+        assert set(pipeline) == {None}
 
 
 def test_the_message_of_a_file_is_in_yaml(tmp_path):

@@ -81,7 +81,7 @@ def test_a_message_names_the_type_except_for_errors_of_stagepipe():
 
 def test_a_write_into_the_input_gets_a_hint():
     hint = read_only_hint(ValueError("assignment destination is read-only"), "decode")
-    assert hint.endswith("copy it, or set `mutable: true` on stage decode")
+    assert hint.endswith("copy it, or set `stages.decode.mutable=true`")
     assert read_only_hint(ValueError("another"), "decode") == ""
     assert read_only_hint(RuntimeError("output array is read-only"), "decode") == ""
 

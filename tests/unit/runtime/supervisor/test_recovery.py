@@ -212,7 +212,7 @@ def test_a_death_that_ends_the_run_says_so():
     run.recovery.begin_generation(None, 0)
     run.recovery.handle_death(run.workers[1])
     assert run.recovery.take_due_restarts() == []
-    with pytest.raises(RunError, match='`"max_restarts": 0` allows no restart'):
+    with pytest.raises(RunError, match="`max_restarts=0` allows no restart"):
         run.recovery.resolve_interrupt(0)
     run.resources.close()
 

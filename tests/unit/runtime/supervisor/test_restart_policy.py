@@ -56,7 +56,7 @@ def test_more_deaths_than_max_restarts_fail_the_run_with_their_history():
 def test_with_max_restarts_0_the_first_death_fails_the_run():
     (only,) = decide_all(RestartPolicy(max_restarts=0), death())
     assert isinstance(only, FailDecision)
-    assert "`max_restarts: 0`" in only.message
+    assert "`max_restarts=0`" in only.message
 
 
 @pytest.mark.parametrize("retries, max_kills", [(None, DEFAULT_MAX_KILLS_PER_ITEM), (0, 1), (1, 2), (4, 5)])
@@ -104,7 +104,7 @@ def test_a_death_in_a_batch_blames_no_item_and_unbatches_them():
 def test_a_stateful_stage_cannot_be_restarted():
     (only,) = decide_all(RestartPolicy(max_restarts=10, stateful_stage="running_mean"), death())
     assert isinstance(only, FailDecision)
-    assert "stage running_mean is `stateful: true`" in only.message
+    assert "stage running_mean has `stateful=true`" in only.message
 
 
 def test_a_worker_that_never_becomes_ready_fails_the_run_at_the_third_death():
