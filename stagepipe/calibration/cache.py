@@ -14,9 +14,9 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from stagepipe.core import get_cache_dir, replace_when_written
+from stagepipe.core import KeptFiles
 from stagepipe.costs import CostCurves
 from stagepipe.machine import read_cpu_model
 
@@ -25,6 +25,8 @@ _NOISY_RELATIVE_IQR = 0.6
 """Curves with a larger interquartile range are noisy: the machine was busy with something else."""
 _NOISY_CACHE_LIFETIME = dt.timedelta(hours=1)
 """Noisy curves are measured again after this time."""
+
+_KEPT: Final = KeptFiles()
 
 
 def make_cache_key(version: str) -> str:
@@ -54,7 +56,7 @@ def load_curves(version: str) -> CostCurves:
 
 def load_cached_curves(version: str) -> CostCurves | None:
     """Return the curves in the cache; None if there are none, or the file is damaged."""
-    path = get_cache_dir() / f"curves-{make_cache_key(version)}.json"
+    path = _KEPT.get_path(_name_file(version))
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return CostCurves.from_dict(json.loads(path.read_text()))
     return None
@@ -69,13 +71,12 @@ def _is_recent(curves: CostCurves) -> bool:
 
 def save_curves(curves: CostCurves, version: str) -> Path:
     """Write the curves to the cache if its folder is writable. Returns the path either way."""
-    path = get_cache_dir() / f"curves-{make_cache_key(version)}.json"
+    name = _name_file(version)
+    text = json.dumps(curves.to_dict())
     with contextlib.suppress(OSError):
-        _write_json(path, curves.to_dict())
-    return path
+        _KEPT.write(name, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    return _KEPT.get_path(name)
 
 
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_when_written(path, mode=0o600) as unfinished:
-        unfinished.write_text(json.dumps(data), encoding="utf-8")
+def _name_file(version: str) -> str:
+    return f"curves-{make_cache_key(version)}.json"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stagepipe.config.schema import build_json_schema
     from stagepipe.config.source_code import ModuleLocation, ModuleLocator, find_in_folders
     from stagepipe.config.suggestions import find_option_key
-    from stagepipe.config.target_files import NoFileError, find_missing_packages, find_target_files
+    from stagepipe.config.target_files import find_installed_package, find_missing_packages, find_target_files
     from stagepipe.config.validation import find_spec_warnings, summarize_spec
     from stagepipe.config.value_types import check_address, check_trace_path
 
@@ -50,7 +50,6 @@ __all__ = [
     "BuiltInKind",
     "ModuleLocation",
     "ModuleLocator",
-    "NoFileError",
     "PythonCall",
     "build_json_schema",
     "check_address",
@@ -59,6 +58,7 @@ __all__ = [
     "describe_built_in",
     "edit_config",
     "find_in_folders",
+    "find_installed_package",
     "find_missing_packages",
     "find_option_key",
     "find_spec_warnings",

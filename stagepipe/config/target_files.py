@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from stagepipe.config.source_code import (
     BrokenSourceError,
@@ -30,24 +31,15 @@ _TARGET_KEYS = ("uses", "dataset")
 """Keys of arguments whose text is an import path."""
 
 
-class NoFileError(LookupError):
-    """Code that lies in no file, such as a function of a notebook: nobody can tell whether it has changed."""
+def find_target_files(targets: Iterable[Target], config_dir: Path | None) -> tuple[Path, ...]:
+    """Return the files that define the targets, and what their arguments build or hold.
 
-
-def find_target_files(spec: PipelineSpec) -> tuple[Path, ...]:
-    """Return the files that define the source and the stages, and what their arguments build or hold.
-
-    Compiled modules have none. Raises NoFileError for code of an interactive session.
+    Compiled modules have none, and neither has an object of an interactive session: its fingerprint tells what it does.
     """
-    lookup = DefinitionLookup(ModuleFinder(spec.config_dir))
-    targets = [spec.source.target, *(stage.target for stage in spec.stages)]
-    files = {
-        file
-        for target in targets
-        for value in iter_code({"uses": target.uses, "with": target.arguments})
-        if (file := _find_file_of_path(value, lookup) if isinstance(value, str) else _find_file_of_object(value))
-    }
-    return tuple(sorted(files))
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+    values = (value for target in targets for value in iter_code({"uses": target.uses, "with": target.arguments}))
+    found = {_find_file_of_path(value, lookup) if isinstance(value, str) else _find_file(value) for value in values}
+    return tuple(sorted(file for file in found if file))
 
 
 def iter_code(value: Any) -> Iterator[Any]:
@@ -78,14 +70,29 @@ def _find_file_of_path(path: str, lookup: DefinitionLookup) -> Path | None:
     return module.path if isinstance(module, ParsedModule) else None
 
 
-def _find_file_of_object(value: Any) -> Path | None:
+def _find_file(value: Any) -> Path | None:
     file = getattr(sys.modules.get(value.__module__), "__file__", None)
-    if file is None and value.__module__ == "__main__":
-        raise NoFileError(type(value).__name__)
     return None if file is None else Path(file).resolve()
 
 
-_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+_PACKAGE_FOLDERS: Final = ("site-packages", "dist-packages")
+_STDLIB_FOLDERS: Final = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+
+
+def find_installed_package(file: Path) -> str | None:
+    """Return the top-level name of the installed package or module of a file; None for a file of the user.
+
+    >>> find_installed_package(Path(ast.__file__)), find_installed_package(Path("my_ops.py"))
+    ('ast', None)
+    """
+    file = file.resolve()
+    if file.is_relative_to(PACKAGE_DIR):
+        return PACKAGE_DIR.name
+    for number, part in enumerate(file.parts[:-1]):
+        if part in _PACKAGE_FOLDERS:
+            return file.parts[number + 1].partition(".")[0]
+    folder = next((folder for folder in _STDLIB_FOLDERS if file.is_relative_to(folder)), None)
+    return None if folder is None else file.relative_to(folder).parts[0].partition(".")[0]
 
 
 def find_missing_packages(spec: PipelineSpec) -> Iterator[str]:
@@ -123,7 +130,7 @@ class _MissingFinder:
         module = definition.module
         if _is_own(module):
             yield from self._find_in_built_in(definition)
-        elif not _is_installed(module):
+        elif module.path is not None and find_installed_package(module.path) is None:
             yield from self._find_in_module(module)
             yield from self._check(definition.node.body, module)
 
@@ -165,21 +172,12 @@ class _MissingFinder:
         return self._locator.find(package) is not None
 
     def _is_users(self, name: str) -> bool:
-        package = name.partition(".")[0]
-        location = self._locator.find(package)
-        if location is None or package in sys.stdlib_module_names:
-            return False
-        return not any(folder in str(location.file) for folder in (*_PACKAGE_FOLDERS, str(PACKAGE_DIR)))
+        location = self._locator.find(name.partition(".")[0])
+        return location is not None and (location.file is None or find_installed_package(location.file) is None)
 
 
 def _is_own(module: ParsedModule) -> bool:
     return module.path is not None and module.path.is_relative_to(PACKAGE_DIR)
-
-
-def _is_installed(module: ParsedModule) -> bool:
-    """Whether a module is of an installed package or compiled: its installer sees to what it needs."""
-    is_standard = module.name.partition(".")[0] in sys.stdlib_module_names
-    return module.path is None or is_standard or any(folder in module.path.parts for folder in _PACKAGE_FOLDERS)
 
 
 def _iter_imports(statements: Iterable[ast.stmt], module: ParsedModule) -> Iterator[tuple[str, int]]:

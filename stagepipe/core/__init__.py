@@ -10,7 +10,7 @@ stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 datasets       datasets of `torch.utils.data`: their kind, one copy per process, `get_worker_info()`
 items          the fields of an item, and the kind of a value
 process        what a process owns, its forked children, its end, its warning filters, its use of torch
-output         files that a user reads later, and a small table for notebooks
+output         files that a user reads later, files in the cache folder, and a small table for notebooks
 package        the version, the folders, lazy interfaces
 """
 
@@ -68,7 +68,7 @@ from stagepipe.core.imports import (
     resolve_file,
     split_target_path,
 )
-from stagepipe.core.output import check_output_file, make_html_table, replace_when_written
+from stagepipe.core.output import KeptFiles, check_output_file, make_html_table, replace_when_written
 from stagepipe.core.package import DISTRIBUTION, PACKAGE_DIR, VERSION, get_cache_dir, lazy_names
 from stagepipe.core.positions import (
     MAX_EPOCH,
@@ -171,6 +171,7 @@ __all__ = [
     "Deferred",
     "ExitWithoutTeardown",
     "ImposedSkip",
+    "KeptFiles",
     "Key",
     "MissingFieldError",
     "Problem",

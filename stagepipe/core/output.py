@@ -1,15 +1,18 @@
-"""What a user reads later: files, checked before the run and replaced whole; a small HTML table for notebooks."""
+"""Files that a user or a later run reads: checked before the run, replaced whole, kept. A table for notebooks."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from stagepipe.core.errors import UsageError
+from stagepipe.core.package import get_cache_dir
 
 
 def check_output_file(option: str, path: Path) -> None:
@@ -43,6 +46,58 @@ def replace_when_written(path: Path, mode: int = 0o666) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
+
+
+_MAX_UNUSED_S: Final = 30 * 24 * 3600.0
+
+
+class KeptFiles:
+    """Files in a folder of the user's cache folder: made once, used by all processes and later runs, or made again.
+
+    The cost curves of the machine lie in the cache folder itself, the measured costs of configs in `costs`, indexes of
+    records and decompressed files in `sources`. What nobody has used for 30 days goes when something new is made.
+    """
+
+    def __init__(self, folder: str = "") -> None:
+        """Nothing is made before there is something to keep."""
+        self._folder = folder
+
+    def get_path(self, name: str) -> Path:
+        """Return where a file is, or would be. Who uses it sets its time, so that it stays."""
+        path = get_cache_dir() / self._folder / name
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return path
+
+    def write(self, name: str, write: Callable[[Path], object], *, mode: int = 0o600) -> None:
+        """Put a file that `write` writes into its place, whole. Raises OSError if it cannot be kept."""
+        path = get_cache_dir() / self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_unused(path.parent)
+        with replace_when_written(path, mode=mode) as unfinished:
+            write(unfinished)
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        """Hold the lock of a file, so that one process makes it while the others wait. No lock: each makes it."""
+        path = get_cache_dir() / self._folder / f"{name}.lock"
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(
+                OSError
+            ):  # a folder that cannot be written, or a network file system without locks
+                path.parent.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+
+
+def _remove_unused(folder: Path) -> None:
+    oldest_s = time.time() - _MAX_UNUSED_S
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # a folder, or another process has removed it
+            if path.stat().st_mtime < oldest_s:
+                path.unlink()
 
 
 _CELL_STYLE: Final = "text-align: left; padding: 0.1em 1em 0.1em 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3)"

@@ -7,8 +7,7 @@ inline_hops    the processes of a plan as function calls
 ray/           runs the stages as operators of Ray Data
 iteration      an epoch that is under way
 state          a position as a state dict, and back
-stage_caches   what the outputs that a stage keeps depend on
-code_versions  the code of a pipeline, as files and versions
+identity       what a pipeline is: its config, code and data as lines of text, for states, caches and journals
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
@@ -26,7 +25,6 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
-    from stagepipe.engine.code_versions import describe_stage_code, find_changed_code
     from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.engines import (
@@ -40,14 +38,13 @@ if TYPE_CHECKING:
         RunRequest,
         get_engine,
     )
+    from stagepipe.engine.identity import describe_config, describe_stage_code, find_changed_code, plan_caches
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, EpochPosition, IterationState, PipelineState
     from stagepipe.engine.live_figures import LiveFigures
     from stagepipe.engine.local import EpochCancelledError, LocalRun
-    from stagepipe.engine.stage_caches import plan_caches
     from stagepipe.engine.state import (
         check_source,
-        describe_config,
         find_saved_skips,
         find_saved_source,
         make_state_dict,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stagepipe import ConfigError, Pipeline, RunError, UsageError, from_source
-from stagepipe.engine import code_versions
+from stagepipe.engine import identity
 from tests.support.pipelines import outputs, plain, stage
 
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
@@ -272,7 +272,7 @@ def test_an_object_without_a_fingerprint_is_refused(tmp_path):
 
 
 def test_code_of_too_many_files_needs_a_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_versions, "MAX_FILES", 0)
+    monkeypatch.setattr(identity, "MAX_FILES", 0)
     pattern = r"stage make: its `cache` .* more than 0 files .* `stages.make.cache=\{path: .*, key: ...\}`"
     with pytest.raises(UsageError, match=pattern), Pipeline(numbers(cached("make", tmp_path)), inline=True):
         pass

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stagepipe import defer
-from stagepipe.config import NoFileError, find_target_files, load
+from stagepipe.config import find_target_files, load
 from stagepipe.config.source_code import ModuleLocator
 from tests.support import bad_stages, stages
 from tests.support.command import call_here
@@ -23,7 +23,8 @@ BAD_STAGES = Path(bad_stages.__file__)
 
 def files(*entries, **keys):
     """The names of the files, without those of built-in sources and stages."""
-    found = find_target_files(load(pipeline(*entries, **keys)))
+    spec = load(pipeline(*entries, **keys))
+    found = find_target_files([spec.source.target, *(stage.target for stage in spec.stages)], spec.config_dir)
     return {file for file in found if "stagepipe" not in file.parent.parts[-2:]}
 
 
@@ -60,8 +61,7 @@ def test_the_items_of_a_list_are_no_targets_and_have_no_file():
 def test_code_of_an_interactive_session_has_no_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     cell = types.FunctionType(here.__code__, {"__name__": "__main__"}, "cell", here.__defaults__)
-    with pytest.raises(NoFileError):
-        files({"name": "a", "uses": cell})
+    assert files({"name": "a", "uses": cell}, stage("double")) == {STAGES}
 
 
 CONFIG = """

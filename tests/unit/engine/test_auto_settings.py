@@ -9,6 +9,7 @@ import pytest
 
 from stagepipe import ConfigError, Pipeline, RunError
 from stagepipe.api import open_shards, run_to_sink
+from stagepipe.core import KeptFiles
 from stagepipe.engine import auto_settings, probe
 from stagepipe.engine.probe import ProbeLength, run_probe
 from stagepipe.machine import Machine
@@ -21,7 +22,7 @@ WAITS = stage("nap", workers="auto", with_={"seconds": 0.02})
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(monkeypatch, tmp_path):
     """Of earlier tests; the machine's cost curves are not measured again."""
-    monkeypatch.setattr("stagepipe.engine.cost_cache.get_cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("stagepipe.engine.cost_cache._KEPT", KeptFiles(str(tmp_path / "cache" / "costs")))
 
 
 def run(config: dict[str, Any], **keys: Any) -> tuple[list[Any], Pipeline]:

@@ -74,7 +74,7 @@ def test_a_million_lines_cost_at_most_16_bytes_each():
 
 
 def test_what_nobody_has_used_for_long_is_removed(cache, monkeypatch):
-    monkeypatch.setattr(source_cache, "_MAX_UNUSED_S", -1.0)
+    monkeypatch.setattr("stagepipe.core.output._MAX_UNUSED_S", -1.0)
     source_cache.open_cached_array("one", lambda: np.zeros(1, np.int64))
     source_cache.open_cached_array("two", lambda: np.ones(1, np.int64))
     assert [path.name for path in cache.glob("*.npy")] == ["two.npy"]

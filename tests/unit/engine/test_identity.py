@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from stagepipe.config import ModuleLocator
-from stagepipe.engine import code_versions
-from stagepipe.engine.code_versions import describe_code
+from stagepipe.engine import identity
+from stagepipe.engine.identity import describe_code
 
 FILES = {
     "project/decoders/decode.py": """
@@ -148,8 +148,8 @@ def test_a_folder_of_many_files_is_not_read(folders):
 
 
 def test_too_many_files_are_refused(folders, monkeypatch):
-    monkeypatch.setattr(code_versions, "MAX_FILES", 10)
-    with pytest.raises(code_versions.TooManyFilesError, match="more than 10 files"):
+    monkeypatch.setattr(identity, "MAX_FILES", 10)
+    with pytest.raises(identity.TooManyFilesError, match="more than 10 files"):
         describe(folders)
-    monkeypatch.setattr(code_versions, "MAX_FILES", len(FILES) - len(UNUSED))
+    monkeypatch.setattr(identity, "MAX_FILES", len(FILES) - len(UNUSED))
     assert describe(folders)
