@@ -82,7 +82,7 @@ def restarts(_: int) -> dict[str, float]:
             total = downtimes[-1]
             while total == downtimes[-1] and time.monotonic() < deadline_s:
                 next(items)
-                total = run.take_snapshot().workers[1].counters[ProcessCounter.DOWNTIME_NS] / 1e9
+                total = run.regions[1][0][ProcessCounter.DOWNTIME_NS] / 1e9
             downtimes.append(total)
     return {"first_death_s": downtimes[1], "second_death_s": downtimes[2] - downtimes[1]}
 

@@ -13,7 +13,7 @@ cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 metrics        the same for Prometheus
-recording      a snapshot of the run -> RunRecord
+recording      the live figures of a run, and its histograms -> RunRecord
 series         the run over time, from its live figures
 live_figures   a run while it goes, from its board, here or in another process -> LiveRun
 dead_letters   files of dead letters, and the source items to retry from one
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ClusterNode,
         Engine,
         EngineRun,
+        EpochCancelledError,
         LostProcessError,
         RunOutputs,
         RunRequest,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, EpochPosition, IterationState, PipelineState
     from stagepipe.engine.live_figures import LiveFigures
-    from stagepipe.engine.local import EpochCancelledError, LocalRun
+    from stagepipe.engine.local import LocalRun
     from stagepipe.engine.state import (
         check_source,
         find_saved_skips,

@@ -8,7 +8,8 @@ stagepipe has to know it. tests/foreign/threads_engine.py is one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +45,10 @@ class RunRequest:
     spec: PipelineSpec
     on_output: OutputCallback
     outputs: RunOutputs
+
+
+class EpochCancelledError(RunError):
+    """The epoch was cancelled from another thread: no more items are wanted, and the run has not failed."""
 
 
 class EngineRun(ABC):
@@ -105,6 +110,28 @@ class EngineRun(ABC):
     def count_files(self, files: int) -> None:
         """Take the number of files that sinks have written in this run. An engine may leave it out of its figures."""
         del files
+
+    @contextmanager
+    def noting_failures(self) -> Iterator[None]:
+        """Note for the record that a RunError, but that of a cancelled epoch, or a Ctrl-C ends the block."""
+        try:
+            yield
+        except EpochCancelledError:
+            raise
+        except RunError as error:
+            self._status, self._error_message = "failed", str(error)
+            raise
+        except KeyboardInterrupt:
+            self._status = "interrupted"
+            raise
+
+    def make_run_fields(self) -> dict[str, Any]:
+        """Return the fields of the record that every run has: how it went, and its dead letters."""
+        return {
+            "status": self._status,
+            "error": self._error_message,
+            "dead_letters": self.dead_letters.to_records(),
+        }
 
     def __enter__(self) -> Self:
         """Return the run."""

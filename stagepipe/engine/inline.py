@@ -119,7 +119,7 @@ class InlineRun(EngineRun):
         read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without globals
         iteration = statistics.outside_clock.begin_iteration()
         try:
-            with self._generators.installed():
+            with self.noting_failures(), self._generators.installed():
                 began_ns = read_clock()
                 while self._advance(steps):
                     ready_ns = read_clock()
@@ -149,23 +149,12 @@ class InlineRun(EngineRun):
         except StageError as error:
             item = format_key(error.key)
             run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
-            self._fail(run_error, began_ns)
             raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
-        except RunError as error:
-            self._fail(error, began_ns)
-            raise
-        except KeyboardInterrupt:
-            self._status = "interrupted"
-            raise
         finally:
             self._generators.end(swap)
-        self._statistics.wait_ns += perf_counter_ns() - began_ns
+            if not ready_items:
+                self._statistics.wait_ns += perf_counter_ns() - began_ns
         return False
-
-    def _fail(self, error: RunError, began_ns: int) -> None:
-        self._status = "failed"
-        self._error_message = str(error)
-        self._statistics.wait_ns += perf_counter_ns() - began_ns
 
     def _iter_steps(self, epoch: int) -> Iterator[None]:
         for stage in self._source_stages:
@@ -221,9 +210,7 @@ class InlineRun(EngineRun):
             self._regions,
             self._statistics.take_snapshot(),
             cpu_ns=process_time_ns() - self._cpu_started_ns if self._cpu_ns is None else self._cpu_ns,
-            status=self._status,
-            error_message=self._error_message,
-            dead_letters=self.dead_letters.to_records(),
+            **self.make_run_fields(),
         )
 
     def close(self) -> None:

@@ -13,12 +13,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby, pairwise
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 import psutil
 from msgspec.structs import replace
 
-from stagepipe.report import LiveCounts, LiveHop, LivePercentiles, LiveRun, LiveStage, find_limiting_stage
+from stagepipe.report import (
+    SUMMED_FIGURES,
+    LiveHop,
+    LivePercentiles,
+    LiveRun,
+    LiveStage,
+    StageTally,
+    WorkerLoad,
+    find_limiting_stage,
+)
 from stagepipe.runtime import (
     AttachedRun,
     DeliverySnapshot,
@@ -74,20 +83,12 @@ class RateEstimator:
         return (count - oldest_count) * 1e9 / (now_ns - oldest_ns) if now_ns > oldest_ns else 0.0
 
 
-_STAGE_COUNTERS: Final = {
-    "items": StageCounter.ITEMS,
-    "skipped": StageCounter.SKIPPED,
-    "passed_by": StageCounter.PASSED_BY,
-    "errors": StageCounter.FAILED_ATTEMPTS,
-    "retries": StageCounter.RETRIES,
-    "dead_letters": StageCounter.DEAD_LETTERS,
-}
-"""The fields of `LiveCounts`."""
 _PROCESS_COUNTERS: Final = {
     "restarts": ProcessCounter.INCARNATION,
     "starved_ns": ProcessCounter.STARVED_NS,
     "blocked_ns": ProcessCounter.BLOCKED_NS,
     "cpu_ns": ProcessCounter.CPU_NS,
+    "starting_ns": ProcessCounter.DOWNTIME_NS,
 }
 """Fields of `LiveStage`."""
 _HOP_COUNTERS: Final = {
@@ -99,7 +100,9 @@ _HOP_COUNTERS: Final = {
     "zero_copy_bytes": ProcessCounter.ZERO_COPY_BYTES,
 }
 """Fields of `LiveHop`, by the counters of its sender."""
-_SUMMED_FIELDS: Final = ("rss_bytes", "errors", "retries", "skipped", "restarts", "cpu_ns")
+_COUNTS: Final = tuple(field for field in SUMMED_FIGURES if field in StageTally.__struct_fields__)
+"""The fields of a row that are sums over its stages."""
+_SUMMED_FIELDS: Final = (*(field for field in _COUNTS if field != "busy_ns"), "rss_bytes", "restarts", "cpu_ns")
 _AVERAGING_NS: Final = 2_000_000_000
 """Figures of a row are means of 2 s: steady enough to read, and soon those of a change."""
 _MIN_GENERATOR_RATIO: Final = 1.05
@@ -165,6 +168,11 @@ class LiveFigures:
         figures.take(detailed=True)
         return figures
 
+    @property
+    def regions(self) -> list[Sequence[ProcessRegion]]:
+        """The counters on the board of each process's workers."""
+        return [reader.regions for reader in self._readers[:-1]]
+
     # ------------------------------------------------------------------ counters
 
     def read(self) -> LiveRun:
@@ -191,6 +199,9 @@ class LiveFigures:
             samples_out=deliveries.samples,
             files_out=deliveries.files,
             shared_memory_bytes=board.live_bytes(),
+            shared_memory_peak_bytes=sum([reader.sum(ProcessCounter.PEAK_BYTES) for reader in self._readers[:-1]]),
+            copied_out_items=self._readers[-1].sum(ProcessCounter.COPIED_OUT_ITEMS),
+            source_end_ns=max(source[ProcessCounter.EPOCH_END_NS] - deliveries.started_ns, 0),
             shared_memory_limit_bytes=description.memory_bytes,
             stages=stages,
             hops=tuple(
@@ -270,7 +281,7 @@ class LiveFigures:
         while len(timings) > 2 and timings[1][0] <= now_ns - _AVERAGING_NS:  # noqa: PLR2004 - two make an interval
             timings.popleft()
         first, last = timings[0][1], timings[-1][1]
-        pids = [[region[ProcessCounter.PID] for region in reader.regions] for reader in self._readers[:-1]]
+        pids = [[region[ProcessCounter.PID] for region in regions] for regions in self.regions]
         detailed_stages = tuple(
             replace(
                 stage,
@@ -371,16 +382,21 @@ class _ProcessReader:
         self._send_words = [region.send_histogram_words for region in regions]
 
     def read(self, process: ProcessDescription) -> LiveStage:
+        now_ns = perf_counter_ns()
+        counters = [[region.read_counters() for region in regions] for regions in self._stages]
         counts = tuple(
-            LiveCounts(
-                name=name,
-                **{field: sum([region[counter] for region in regions]) for field, counter in _STAGE_COUNTERS.items()},
-            )
-            for name, regions in zip(process.rows, self._stages, strict=True)
+            StageTally.from_counters(name, [sum(each) for each in zip(*of_stage, strict=True)])
+            for name, of_stage in zip(process.rows, counters, strict=True)
         )
         ready = sum([region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING for region in self.regions])
         written = [region for region in self.regions if region[ProcessCounter.FLUSHED_NS]]
-        stage = LiveStage(
+        started = [region for region in self.regions if region[ProcessCounter.STARTED_NS]]
+        fields: dict[str, Any] = {field: self.sum(counter) for field, counter in _PROCESS_COUNTERS.items()}
+        fields |= {field: sum([getattr(each, field) for each in counts]) for field in _COUNTS}
+        fields["starting_ns"] += sum(
+            [(region[ProcessCounter.READY_NS] or now_ns) - region[ProcessCounter.STARTED_NS] for region in started]
+        )
+        return LiveStage(
             name=process.rows[0],
             kind=process.kind,
             fused=tuple(row for row in dict.fromkeys(process.rows) if row != process.rows[0]),
@@ -391,26 +407,35 @@ class _ProcessReader:
             covered_ns=sum(
                 [region[ProcessCounter.FLUSHED_NS] - region[ProcessCounter.STARTED_NS] for region in written]
             ),
-            busy_ns=sum([region[StageCounter.BUSY_NS] for regions in self._stages for region in regions]),
+            wall_ns=sum(
+                [
+                    max((region[ProcessCounter.STOPPED_NS] or now_ns) - region[ProcessCounter.STARTED_NS], 0)
+                    for region in started
+                ]
+            ),
             hop_ns=sum([int(words[_SEND_SUM_WORDS].sum()) for words in self._send_words])
             + sum([int(words[_RECEIVE_SUM_WORDS].sum()) for words in self._receive_words]),
             received=counts[0].items + counts[0].passed_by,
             queue_ns=sum([int(words[QUEUE_SUM_WORD]) for words in self._receive_words]),
+            worker_loads=tuple(
+                WorkerLoad(
+                    items=of_worker[0][StageCounter.ITEMS],
+                    busy_ns=sum([each[StageCounter.BUSY_NS] for each in of_worker]),
+                )
+                for of_worker in zip(*counters, strict=True)
+            ),
             stages=counts,
-        )
-        return replace(
-            stage,
-            **{field: sum(getattr(each, field) for each in counts) for field in ("errors", "retries", "skipped")},
-            **{field: self._sum(counter) for field, counter in _PROCESS_COUNTERS.items()},
+            **fields,
         )
 
     def read_hop(self, source: str, target: str) -> LiveHop:
         """Return the hop that its workers send on."""
-        counts = {field: self._sum(counter) for field, counter in _HOP_COUNTERS.items()}
+        counts = {field: self.sum(counter) for field, counter in _HOP_COUNTERS.items()}
         messages = sum(count for field, count in counts.items() if field.endswith("_messages"))
         return replace(LiveHop(source=source, target=target, messages=messages), **counts)
 
-    def _sum(self, counter: ProcessCounter) -> int:
+    def sum(self, counter: ProcessCounter) -> int:
+        """Return the sum of a counter over the workers."""
         return sum([region[counter] for region in self.regions])
 
 
@@ -436,9 +461,9 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
     )
 
 
-def _add_counts(counts: Sequence[LiveCounts]) -> LiveCounts:
+def _add_counts(counts: Sequence[StageTally]) -> StageTally:
     """Add what the inner stages of a row have counted; its items are those that the last one finished."""
-    fields = [field for field in _STAGE_COUNTERS if field != "items"]
+    fields = (*_COUNTS, "passed_by")
     return replace(counts[-1], **{field: sum(getattr(each, field) for each in counts) for field in fields})
 
 

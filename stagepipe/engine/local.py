@@ -6,7 +6,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns, time_ns
@@ -16,7 +16,7 @@ import zmq
 from msgspec.structs import replace
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError, check_output_file
-from stagepipe.engine.engines import EngineRun, RunOutputs
+from stagepipe.engine.engines import EngineRun, EpochCancelledError, RunOutputs
 from stagepipe.engine.live_figures import LiveFigures
 from stagepipe.engine.recording import RunMonitor, make_run_record
 from stagepipe.engine.series import SeriesRecorder
@@ -29,15 +29,15 @@ from stagepipe.runtime import (
     ItemDigestEvent,
     MemoryHandle,
     OutputCallback,
-    RunSnapshot,
+    ProbeSample,
     RunTrace,
     Supervisor,
     describe_run,
     forward_output,
-    take_run_snapshot,
     take_run_timings,
     take_run_trace,
 )
+from stagepipe.timing import ProcessRegion
 from stagepipe.transport import Lease
 
 if TYPE_CHECKING:
@@ -141,10 +141,6 @@ def _explain_start_errors(plan: Plan) -> Iterator[None]:
         raise RunError(f"cannot start {workers} workers: {os.strerror(errno_code)}; {fix}") from error
 
 
-class EpochCancelledError(RunError):
-    """The epoch was cancelled from another thread: no more items are wanted, and the run has not failed."""
-
-
 class LocalRun(EngineRun):
     """A run in worker processes. A context manager; call `iter_epoch` once for each epoch."""
 
@@ -185,21 +181,12 @@ class LocalRun(EngineRun):
 
         Iterating raises RunError if the run fails.
         """
-        return self._record_failures(self._consumer.iter_epoch(epoch, cursor))
+        return self._yield_items(self._consumer.iter_epoch(epoch, cursor))
 
-    def _record_failures(self, items: Iterator[Any]) -> Generator[Any, None, None]:
-        try:
+    def _yield_items(self, items: Iterator[Any]) -> Generator[Any, None, None]:
+        with self.noting_failures():
             yield from items
             self._supervisor.dead_letters.enforce_limit()
-        except EpochCancelledError:
-            raise
-        except RunError as error:
-            self._status = "failed"
-            self._error_message = str(error)
-            raise
-        except KeyboardInterrupt:
-            self._status = "interrupted"
-            raise
 
     def get_epoch_length(self) -> int | None:
         """Return the number of items that an epoch yields; None if it is unknown. Waits until all stages are built."""
@@ -250,9 +237,19 @@ class LocalRun(EngineRun):
         """Share the run's memory with other processes. Call it before the first epoch. See `Consumer.share_memory`."""
         return self._consumer.share_memory()
 
-    def take_snapshot(self) -> RunSnapshot:
-        """Return the counters of the run as they are now."""
-        return take_run_snapshot(self._supervisor, self._consumer)
+    def read_figures(self) -> LiveRun:
+        """Return the counters of the run as they are now, with a row for each process of the plan."""
+        return self._figures.read()
+
+    @property
+    def regions(self) -> Sequence[Sequence[ProcessRegion]]:
+        """The counters on the board of each process's workers."""
+        return self._figures.regions
+
+    @property
+    def probe_samples(self) -> Mapping[int, Sequence[ProbeSample]]:
+        """What a probe run has measured, by the number of the worker."""
+        return self._supervisor.probe_samples
 
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run.
@@ -264,21 +261,28 @@ class LocalRun(EngineRun):
         if self._is_closed:
             message = "no report: closing the run was interrupted"
             raise UsageError(message)
-        self._monitor.sample_usage(self.take_snapshot().workers)
+        self._monitor.sample_usage(self._list_pids())
         return self._count_record()
+
+    def _list_pids(self) -> dict[int, int]:
+        """The processes of the workers by process index; one that is restarted takes its predecessor's place."""
+        return {index: worker.pid for index, worker in list(self._supervisor.workers.items())}
 
     def _count_record(self) -> RunRecord:
         """Make the record from the counters as they are, and from what the monitor has measured last."""
         self._consumer.flush()
+        board = self._supervisor.board
         record = make_run_record(
             self.plan,
-            self.take_snapshot(),
+            self._figures.read(),
+            self._consumer.statistics.take_snapshot(),
             take_run_timings(self._supervisor),
-            status=self._status,
-            error_message=self._error_message,
+            restarts=list(self._supervisor.recovery.restarts.history),
+            stalls=list(self._supervisor.recovery.restarts.stalls),
             monitor=self._monitor,
+            memory_pressures=[board.read_memory_pressure(segment) for segment in range(len(self.plan.segments))],
             series=self._make_series(),
-            dead_letters=self.dead_letters.to_records(),
+            **self.make_run_fields(),
         )
         if self.plan.is_probe:
             return record
@@ -302,8 +306,7 @@ class LocalRun(EngineRun):
             self.has_written_trace = self._trace_output.is_written
 
     def _start_series(self) -> SeriesRecorder:
-        workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
-        return SeriesRecorder(self._figures.read, lambda: [each.pid for each in list(workers.values())])
+        return SeriesRecorder(self._figures.read, lambda: list(self._list_pids().values()))
 
     def _make_series(self) -> Series:
         if self._series is None:
@@ -316,7 +319,7 @@ class LocalRun(EngineRun):
         if self._is_closed:
             return
         try:
-            self._monitor.sample_usage(self.take_snapshot().workers)
+            self._monitor.sample_usage(self._list_pids())
             self._consumer.close()
             try:
                 self._supervisor.stop()

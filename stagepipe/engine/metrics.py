@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from stagepipe.core import UsageError, fork_lock, register_owner
-from stagepipe.report import LiveRun
+from stagepipe.report import COUNT_COLUMNS, LiveRun
 from stagepipe.runtime import RunDescription, RunTimings
 from stagepipe.timing import Histogram, bucket_index
 
@@ -38,15 +38,8 @@ _RUN_METRICS: Final = (
     ("consumer_busy_seconds", "consumer_busy_ns", "Time that the consumer worked on items."),
 )
 """Name, field of `LiveRun`, and text. What the field has in ns the metric has in seconds."""
-_STAGE_METRICS: Final = (
-    ("stage_items", "items", "Items that the stage has finished."),
-    ("stage_skipped_items", "skipped", "Items that the stage dropped, or that were skipped after an error."),
-    ("stage_passed_by_items", "passed_by", "Items that the stage's `when` does not match."),
-    ("stage_failed_attempts", "errors", "Calls that raised an error."),
-    ("stage_retries", "retries", "Calls that were repeated."),
-    ("stage_dead_letters", "dead_letters", "Items that went to the dead letters."),
-)
-"""Of `LiveCounts`."""
+_STAGE_METRICS: Final = tuple((each.metric, each.field, each.text) for each in COUNT_COLUMNS if each.metric)
+"""Of `StageTally`."""
 _PROCESS_METRICS: Final = (
     ("process_starved_seconds", "starved_ns", "Time of all workers waiting for input."),
     ("process_blocked_seconds", "blocked_ns", "Time of all workers waiting for the next process."),

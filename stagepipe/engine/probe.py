@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from time import monotonic, perf_counter_ns, process_time_ns
 from typing import Any, BinaryIO, Final
@@ -21,10 +22,11 @@ from stagepipe.engine.local import LocalRun
 from stagepipe.forecast import PartSample, ProbeFigures
 from stagepipe.machine import CpuLoadMeter, cpu_delay_ns, cpu_time_ns
 from stagepipe.plan import Plan, ProbeResult, ProcessRole, make_probe_plan
-from stagepipe.runtime import RunSnapshot, WorkerSnapshot, format_error, format_user_traceback
+from stagepipe.report import LiveRun
+from stagepipe.runtime import format_error, format_user_traceback
 from stagepipe.sinks import MeasuredPartRecord, MeasuredSink, Part, PartSink
 from stagepipe.spec import SinkSpec, Target
-from stagepipe.timing import ProcessCounter, StageCounter
+from stagepipe.timing import ProcessCounter, ProcessRegion, StageCounter
 
 _BUILT_IN_SINKS: Final = "stagepipe.sinks"
 _FOLDER_ARGUMENT: Final = "path"
@@ -250,9 +252,7 @@ def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL, *, runs_all_si
                     del item
             except ProbeTimeLimitError:
                 pass
-            probe_results = _collect_results(
-                run.take_snapshot()
-            )  # before the workers end: the kernel forgets their CPU times
+            probe_results = _collect_results(run)  # before the workers end: the kernel forgets their CPU times
             other_cpus = load_meter.measure_other_cpus()
         return ProbeFigures(
             record=run.make_record(),
@@ -267,18 +267,18 @@ def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL, *, runs_all_si
         )
 
 
-def _collect_results(snapshot: RunSnapshot) -> dict[str, ProbeResult]:
-    """Return what the processes have measured so far, by process name."""
+def _collect_results(run: LocalRun) -> dict[str, ProbeResult]:
+    """Return what the processes have measured so far, by process name. Each has one worker."""
     return {
-        worker.slot.process_plan.name: ProbeResult(
-            items=tuple(sample.item for sample in worker.probe_samples),
-            cpu_ns=tuple(sample.cpu_ns for sample in worker.probe_samples),
-            cpu_delay_ns=tuple(sample.cpu_delay_ns for sample in worker.probe_samples),
-            final_cpu_ns=cpu_time_ns(worker.pid),
-            final_cpu_delay_ns=cpu_delay_ns(worker.pid),
+        process.name: ProbeResult(
+            items=tuple(sample.item for sample in samples),
+            cpu_ns=tuple(sample.cpu_ns for sample in samples),
+            cpu_delay_ns=tuple(sample.cpu_delay_ns for sample in samples),
+            final_cpu_ns=cpu_time_ns(region[ProcessCounter.PID]),
+            final_cpu_delay_ns=cpu_delay_ns(region[ProcessCounter.PID]),
         )
-        for worker in snapshot.workers
-        if worker.probe_samples
+        for index, (process, [region]) in enumerate(zip(run.plan.processes, run.regions, strict=True))
+        if (samples := tuple(run.probe_samples.get(index, ())))
     }
 
 
@@ -302,30 +302,28 @@ class ProbeClock:
         """Count the time since the last call. Whether the probe is to end."""
         now_s = monotonic()
         elapsed_s, self._ticked_at_s = now_s - self._ticked_at_s, now_s
-        snapshot = self._run.take_snapshot()
-        if snapshot.starting_stages:
+        figures = self._run.read_figures()
+        if figures.starting:
             return False
-        if self._loading_s < _MAX_LOADING_S and any(map(_is_in_first_call, snapshot.workers)):
+        if self._loading_s < _MAX_LOADING_S and any(map(_is_in_first_call, chain(*self._run.regions))):
             self._loading_s += elapsed_s
         else:
             self.probed_s += elapsed_s
-        self._note_first_items(snapshot)
+        self._note_first_items(figures)
         if self.probed_s > _MAX_PROBE_S:
             return True
-        if not _is_warm(snapshot, self._length):
+        if not _is_warm(self._run.plan, figures, self._length):
             return False
         self._warm_s += elapsed_s
-        has_enough = self._enough_items is not None and _has_enough(snapshot, self._enough_items)
+        has_enough = self._enough_items is not None and _has_enough(self._run.plan, figures, self._enough_items)
         return has_enough or self._warm_s > self._length.value
 
-    def _note_first_items(self, snapshot: RunSnapshot) -> None:
+    def _note_first_items(self, figures: LiveRun) -> None:
         """Note stages that have items since the last look. What they have had meanwhile was not before their first."""
-        source_items = snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT]
-        for worker in snapshot.workers[1:]:
-            for stage, counters in zip(worker.slot.process_plan.stages, worker.stage_counters, strict=True):
-                if counters[StageCounter.ITEMS]:
-                    received = counters[StageCounter.ITEMS] + counters[StageCounter.PASSED_BY]
-                    self.items_before.setdefault(stage.name, max(source_items - received, 0))
+        for process, row in list(zip(self._run.plan.processes, figures.stages, strict=False))[1:]:
+            for stage, tally in zip(process.stages, row.stages, strict=True):
+                if tally.items:
+                    self.items_before.setdefault(stage.name, max(figures.items_sent - tally.items - tally.passed_by, 0))
 
 
 @contextmanager
@@ -351,36 +349,34 @@ def limit_duration(
         time_limit_thread.join()
 
 
-def _has_enough(snapshot: RunSnapshot, source_items: int) -> bool:
+def _has_enough(plan: Plan, figures: LiveRun, source_items: int) -> bool:
     """Whether each stage has had the items that come of so many source items if none is dropped or passes by."""
     needed = source_items
-    if snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT] < needed:
+    if figures.items_sent < needed:
         return False
-    for worker in snapshot.workers[1:]:
-        if any(counters[StageCounter.ITEMS] < needed - 1 for counters in worker.stage_counters):  # one is in flight
+    for process, row in list(zip(plan.processes, figures.stages, strict=False))[1:]:
+        if any(tally.items < needed - 1 for tally in row.stages):  # one is in flight
             return False
-        needed //= worker.slot.process_plan.first_stage.items_per_output
+        needed //= process.first_stage.items_per_output
     return True
 
 
-def _is_in_first_call(worker: WorkerSnapshot) -> bool:
+def _is_in_first_call(worker: ProcessRegion) -> bool:
     """Whether a worker processes an item in a stage that has not finished any: it may be loading a model."""
-    if not worker.counters[ProcessCounter.CURRENT_ITEM_PLUS_ONE]:
+    if not worker[ProcessCounter.CURRENT_ITEM_PLUS_ONE]:
         return False
-    counters = worker.stage_counters[worker.counters[ProcessCounter.CURRENT_STAGE]]
-    return not counters[StageCounter.ITEMS] and not counters[StageCounter.PASSED_BY]
+    stage = worker.stage_region(worker[ProcessCounter.CURRENT_STAGE])
+    return not stage[StageCounter.ITEMS] and not stage[StageCounter.PASSED_BY]
 
 
-def _is_warm(snapshot: RunSnapshot, length: ProbeLength) -> bool:
+def _is_warm(plan: Plan, figures: LiveRun, length: ProbeLength) -> bool:
     """Whether every stage has had items. A full probe also waits for the first item that comes out at the end."""
-    if length is ProbeLength.FULL and not snapshot.deliveries.items:
+    if figures.items_sent < _MIN_WARM_SOURCE_ITEMS or (length is ProbeLength.FULL and not figures.items_out):
         return False
-    if snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT] < _MIN_WARM_SOURCE_ITEMS:
-        return False
-    roles = [worker.slot.process_plan.role for worker in snapshot.workers]
+    roles = [process.role for process in plan.processes]
     last_stage = max((index for index, role in enumerate(roles) if role is ProcessRole.STAGE), default=0)
     return all(
-        counters[StageCounter.ITEMS] >= (1 if worker.slot.process_plan.first_stage.sink_path else _MIN_WARM_ITEMS)
-        for worker in snapshot.workers[1 : last_stage + 1]
-        for counters in worker.stage_counters
+        tally.items >= (1 if process.first_stage.sink_path else _MIN_WARM_ITEMS)
+        for process, row in list(zip(plan.processes, figures.stages, strict=False))[1 : last_stage + 1]
+        for tally in row.stages
     )

@@ -1,4 +1,4 @@
-"""Makes the record of a run from its plan, a snapshot and what a monitor has seen.
+"""Makes the record of a run from its plan, its live figures and what a monitor has seen.
 
 The monitor follows a run while it goes: its workers' memory and waits, and other programs' load. All else is pure.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import psutil
+from msgspec.structs import asdict
 
 from stagepipe.core import format_bytes, format_ns
 from stagepipe.costs import HopCostEstimate, TransportRuleChange, predict_hop_cost
@@ -23,33 +24,33 @@ from stagepipe.report import (
     ByteCounts,
     ConsumerReport,
     CostPrediction,
-    DeadLetter,
     HopRecord,
     HopThresholdChange,
     HopTransport,
     HostReport,
+    LiveHop,
+    LiveRun,
     MemoryPressure,
     MessageCounts,
     RunRecord,
-    Series,
     SharedMemoryReport,
     SizeCount,
     SlowItem,
     StageRecord,
+    StageTally,
     TimingOverhead,
-    WorkerLoad,
     WorkerRestartReport,
 )
 from stagepipe.runtime import (
     SMALL_ITEM_BUDGET_BYTES,
     DeliverySnapshot,
     HopTimings,
-    RunSnapshot,
     RunTimings,
-    WorkerSnapshot,
+    StallRestart,
+    WorkerRestart,
     compute_wanted_bytes,
 )
-from stagepipe.timing import Histogram, ProcessCounter, SlowItemRow, StageCounter, StageRegion
+from stagepipe.timing import Histogram, SlowItemRow, StageCounter, StageRegion
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class RunMonitor:
         self._load_meter = CpuLoadMeter()
         self._first_periods = read_throttling()
 
-    def sample_usage(self, workers: Iterable[WorkerSnapshot]) -> None:
-        """Measure each worker that runs, the load of other programs, and the use of the CPU quota.
+    def sample_usage(self, pids: Mapping[int, int]) -> None:
+        """Measure each worker that runs, by process index, the load of other programs, and the use of the CPU quota.
 
         Call it before the workers end.
         """
@@ -88,12 +89,10 @@ class RunMonitor:
         self.cpu_quota = cpu_quota() or 0.0
         periods, throttled = (now - then for now, then in zip(read_throttling(), self._first_periods, strict=True))
         self.throttled_share = throttled / periods if periods > 0 else 0.0
-        for worker in workers:
+        for process_index, pid in pids.items():
             with contextlib.suppress(psutil.Error):
-                memory = psutil.Process(worker.pid).memory_full_info()
-                self.usage_by_process[worker.slot.process_index] = WorkerUsage(
-                    memory.rss, memory.pss, cpu_delay_ns(worker.pid)
-                )
+                memory = psutil.Process(pid).memory_full_info()
+                self.usage_by_process[process_index] = WorkerUsage(memory.rss, memory.pss, cpu_delay_ns(pid))
 
 
 MAX_SLOW_ITEMS = 10
@@ -110,19 +109,11 @@ def make_consumer_report(deliveries: DeliverySnapshot) -> ConsumerReport:
     )
 
 
-def make_run_fields(
-    plan: Plan,
-    deliveries: DeliverySnapshot,
-    stages: Sequence[StageRecord],
-    status: str,
-    error_message: str | None,
-) -> dict[str, Any]:
-    """Return the fields of a `RunRecord` that are the same on every engine."""
+def make_common_fields(plan: Plan, deliveries: DeliverySnapshot, stages: Sequence[StageRecord]) -> dict[str, Any]:
+    """Return the fields of a `RunRecord` that are made alike on every engine."""
     return {
         "name": plan.name,
         "config_sha256": plan.config_sha256,
-        "status": status,
-        "error": error_message,
         "items_out": deliveries.items,
         "samples_out": deliveries.samples,
         "items_skipped": sum(stage.skipped for stage in stages),
@@ -139,27 +130,20 @@ def make_run_fields(
 
 
 def make_stage_record(
-    stage: StagePlan, counts: Sequence[int], run_histogram: Histogram, *, workers: int, wall_ns: int, **fields: Any
+    stage: StagePlan, tally: StageTally, run_histogram: Histogram, *, workers: int, wall_ns: int, **fields: Any
 ) -> StageRecord:
-    """Make the record of a stage from its counters, summed over its workers and indexed by `StageCounter`.
+    """Make the record of a stage from what its workers have counted.
 
     `fields` are those of `StageRecord` that an engine measures in its own way.
     """
     waits = {"starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
     return StageRecord(
-        name=stage.name,
+        **{**asdict(tally), "name": stage.name},
         config_path=stage.config_path,
         part_of=stage.part_of,
         workers=workers,
         wall_ns=wall_ns,
         run_histogram=run_histogram,
-        items=counts[StageCounter.ITEMS],
-        busy_ns=counts[StageCounter.BUSY_NS],
-        errors=counts[StageCounter.FAILED_ATTEMPTS],
-        skipped=counts[StageCounter.SKIPPED],
-        passed_by=counts[StageCounter.PASSED_BY],
-        retries=counts[StageCounter.RETRIES],
-        repeated_ns=counts[StageCounter.REPEATED_NS],
         threads=stage.threads or 1,
         is_stateful=stage.stateful,
         **{**waits, **fields},
@@ -168,35 +152,47 @@ def make_stage_record(
 
 def make_run_record(
     plan: Plan,
-    snapshot: RunSnapshot,
+    figures: LiveRun,
+    deliveries: DeliverySnapshot,
     timings: RunTimings,
     *,
-    status: str,
-    error_message: str | None,
+    restarts: Sequence[WorkerRestart],
+    stalls: Sequence[StallRestart],
     monitor: RunMonitor,
-    dead_letters: tuple[DeadLetter, ...],
-    series: Series,
+    memory_pressures: Sequence[tuple[int, int] | None],
+    **fields: Any,
 ) -> RunRecord:
-    """Make the record of a run that is under way or has ended. `monitor` has followed it."""
-    deliveries = snapshot.deliveries
-    source_counters = snapshot.workers[0].counters
-    source_end_ns = source_counters[ProcessCounter.EPOCH_END_NS]
-    stages = _make_stage_records(plan, snapshot, timings, monitor.usage_by_process)
-    hops = make_hop_records(plan, snapshot, timings)
+    """Make the record of a run that is under way or has ended.
+
+    Args:
+        plan: What it runs.
+        figures: Its counters, with a row for each process.
+        deliveries: What has come out.
+        timings: The histograms of its stages and hops.
+        restarts: The deaths of workers.
+        stalls: The stalls that a seek has ended.
+        monitor: What has followed it.
+        memory_pressures: For each segment, what `Board.read_memory_pressure` returns.
+        fields: Other fields of the record.
+
+    """
+    crashes = Counter(restart.death.stage.name for restart in restarts)
+    stages = _make_stage_records(plan, figures, timings, crashes, monitor.usage_by_process)
+    hops = make_hop_records(plan, figures, timings)
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
 
     return RunRecord(
-        **make_run_fields(plan, deliveries, stages, status, error_message),
-        dead_letters=dead_letters,
-        items_in=source_counters[ProcessCounter.ITEMS_SENT],
-        source_end_ns=source_end_ns - deliveries.started_ns if source_end_ns else deliveries.wall_ns,
+        **make_common_fields(plan, deliveries, stages),
+        **fields,
+        items_in=figures.items_sent,
+        source_end_ns=figures.source_end_ns or deliveries.wall_ns,
         hops=hops,
         timing_overhead=TimingOverhead(plan.curves.timing_ns_per_hop, TIMING_OVERHEAD_METHOD),
         calibration=plan.curves.to_dict(),
         memory=SharedMemoryReport(
-            arena_peak_bytes=sum_counter(snapshot.workers, ProcessCounter.PEAK_BYTES),
+            arena_peak_bytes=figures.shared_memory_peak_bytes,
             arena_limit_bytes=plan.memory_bytes,
-            copied_out_items=snapshot.copied_out_items,
+            copied_out_items=figures.copied_out_items,
         ),
         other_cpus=monitor.other_cpus,
         yielding_cpus=monitor.yielding_cpus,
@@ -205,9 +201,8 @@ def make_run_record(
         window_items=_compute_window_items(plan.segments[0], hops),
         is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
         slowest=find_slowest_items(plan, {name: stage.slow_items for name, stage in timings.stages.items()}),
-        restarts=_make_restart_reports(snapshot),
-        series=series,
-        memory_pressure=_find_memory_pressure(plan, snapshot),
+        restarts=_make_restart_reports(restarts, stalls),
+        memory_pressure=_find_memory_pressure(plan, memory_pressures),
     )
 
 
@@ -217,11 +212,9 @@ def make_inline_record(
     deliveries: DeliverySnapshot,
     *,
     cpu_ns: int,
-    status: str,
-    error_message: str | None,
-    dead_letters: tuple[DeadLetter, ...],
+    **fields: Any,
 ) -> RunRecord:
-    """Make the record of an inline run. `regions` are those of its stages, by name.
+    """Make the record of an inline run. `regions` are those of its stages, by name; `fields` are others of the record.
 
     A stage waits while the others have their turn, so its shares are of the time of the whole loop.
     """
@@ -233,7 +226,7 @@ def make_inline_record(
             stages.append(
                 make_stage_record(
                     stage,
-                    region.read_counters(),
+                    StageTally.from_counters(stage.name, region.read_counters()),
                     Histogram.from_words(region.run_histogram_words),
                     workers=1,
                     wall_ns=loop_ns,
@@ -242,8 +235,8 @@ def make_inline_record(
                 )
             )
     return RunRecord(
-        **make_run_fields(plan, deliveries, stages, status, error_message),
-        dead_letters=dead_letters,
+        **make_common_fields(plan, deliveries, stages),
+        **fields,
         is_inline=True,
         caller_cpu_ns=cpu_ns,
         items_in=stages[0].items,
@@ -270,9 +263,9 @@ def _compute_window_items(segment: SegmentPlan, hops: Sequence[HopRecord]) -> in
     return max(segment.window, min(segment.small_item_window, int(SMALL_ITEM_BUDGET_BYTES / max(item_bytes, 1.0))))
 
 
-def _find_memory_pressure(plan: Plan, snapshot: RunSnapshot) -> MemoryPressure | None:
+def _find_memory_pressure(plan: Plan, memory_pressures: Sequence[tuple[int, int] | None]) -> MemoryPressure | None:
     """The first segment whose window did not fit into `memory`."""
-    for segment, pressure in zip(plan.segments, snapshot.memory_pressures, strict=True):
+    for segment, pressure in zip(plan.segments, memory_pressures, strict=True):
         if pressure is not None:
             item_bytes, fitting_items = pressure
             return MemoryPressure(
@@ -284,7 +277,9 @@ def _find_memory_pressure(plan: Plan, snapshot: RunSnapshot) -> MemoryPressure |
     return None
 
 
-def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, ...]:
+def _make_restart_reports(
+    restarts: Sequence[WorkerRestart], stalls: Sequence[StallRestart]
+) -> tuple[WorkerRestartReport, ...]:
     """The deaths and the stalls that led to a restart, oldest first."""
     reports = [
         (
@@ -297,7 +292,7 @@ def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, .
                 lost_ns=restart.lost_ns,
             ),
         )
-        for restart in snapshot.restarts
+        for restart in restarts
     ]
     reports += [
         (
@@ -306,69 +301,51 @@ def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, .
                 stage="", worker=-1, cause=restart.stall.description, item="", lost_ns=restart.lost_ns, kind="stall"
             ),
         )
-        for restart in snapshot.stall_restarts
+        for restart in stalls
     ]
     return tuple(report for _, report in sorted(reports, key=lambda entry: entry[0]))
 
 
 def _make_stage_records(
-    plan: Plan, snapshot: RunSnapshot, timings: RunTimings, usage_by_process: Mapping[int, WorkerUsage]
+    plan: Plan,
+    figures: LiveRun,
+    timings: RunTimings,
+    crashes: Mapping[str, int],
+    usage_by_process: Mapping[int, WorkerUsage],
 ) -> tuple[StageRecord, ...]:
-    crashes = Counter(restart.death.stage.name for restart in snapshot.restarts)
+    process_index = 0
     records = []
-    for process, workers in zip(plan.processes, snapshot.worker_groups, strict=True):
-        process_fields = _make_process_fields(workers, snapshot.taken_at_ns, usage_by_process)
-        for stage_index, stage in enumerate(process.stages):
-            counts = _sum_stage_counters(workers, stage_index)
-            fields = process_fields if stage_index == 0 else make_fused_fields(process, counts)
+    for process, row in zip(plan.processes, figures.stages, strict=False):
+        usage = [usage_by_process.get(process_index + worker, WorkerUsage()) for worker in range(row.workers)]
+        process_index += row.workers
+        process_fields = {
+            **{field: getattr(row, field) for field in _PROCESS_FIELDS},
+            "rss_bytes": sum(each.rss_bytes for each in usage),
+            "pss_bytes": sum(each.pss_bytes for each in usage),
+            "cpu_wait_ns": sum(each.cpu_wait_ns for each in usage),
+        }
+        for stage, tally in zip(process.stages, row.stages, strict=True):
+            is_first = stage is process.first_stage
             records.append(
                 make_stage_record(
                     stage,
-                    counts,
+                    tally,
                     timings.stages[stage.name].run_histogram,
-                    workers=len(workers),
+                    workers=row.workers,
                     crashes=crashes[stage.name],
-                    **fields,
+                    **(process_fields if is_first else make_fused_fields(process, tally)),
                 )
             )
     return tuple(records)
 
 
-def _make_process_fields(
-    workers: Sequence[WorkerSnapshot], now_ns: int, usage_by_process: Mapping[int, WorkerUsage]
-) -> dict[str, Any]:
-    """What only the first stage of a process records: the time and the memory of its workers."""
-    started = [worker.counters for worker in workers if worker.counters[ProcessCounter.STARTED_NS]]
-    usage = [usage_by_process.get(worker.slot.process_index, WorkerUsage()) for worker in workers]
-    return {
-        "worker_loads": tuple(
-            WorkerLoad(items=worker.stage_counters[0][StageCounter.ITEMS], busy_ns=worker.busy_ns) for worker in workers
-        ),
-        "wall_ns": sum(
-            max((counters[ProcessCounter.STOPPED_NS] or now_ns) - counters[ProcessCounter.STARTED_NS], 0)
-            for counters in started
-        ),
-        "starting_ns": sum_counter(workers, ProcessCounter.DOWNTIME_NS)
-        + sum(
-            (counters[ProcessCounter.READY_NS] or now_ns) - counters[ProcessCounter.STARTED_NS] for counters in started
-        ),
-        "starved_ns": sum_counter(workers, ProcessCounter.STARVED_NS),
-        "blocked_ns": sum_counter(workers, ProcessCounter.BLOCKED_NS),
-        "cpu_ns": sum_counter(workers, ProcessCounter.CPU_NS),
-        "rss_bytes": sum(each.rss_bytes for each in usage),
-        "pss_bytes": sum(each.pss_bytes for each in usage),
-        "cpu_wait_ns": sum(each.cpu_wait_ns for each in usage),
-    }
+_PROCESS_FIELDS = ("worker_loads", "wall_ns", "starting_ns", "starved_ns", "blocked_ns", "cpu_ns")
+"""What only the first stage of a process records, as the row of the process has it."""
 
 
-def make_fused_fields(process: ProcessPlan, counts: Sequence[int]) -> dict[str, Any]:
+def make_fused_fields(process: ProcessPlan, tally: StageTally) -> dict[str, Any]:
     """Return the fields of a record of a fused stage: it shares the process, never waits, and has no memory apart."""
-    return {"wall_ns": counts[StageCounter.BUSY_NS], "fused_into": process.name}
-
-
-def _sum_stage_counters(workers: Sequence[WorkerSnapshot], stage_index: int) -> list[int]:
-    """The counters of a stage over all its workers, indexed by `StageCounter`."""
-    return [sum(counts) for counts in zip(*(worker.stage_counters[stage_index] for worker in workers), strict=True)]
+    return {"wall_ns": tally.busy_ns, "fused_into": process.name}
 
 
 def find_slowest_items(plan: Plan, rows_by_stage: Mapping[str, Sequence[SlowItemRow]]) -> tuple[SlowItem, ...]:
@@ -382,14 +359,13 @@ def find_slowest_items(plan: Plan, rows_by_stage: Mapping[str, Sequence[SlowItem
     return tuple(sorted(slow_items, key=lambda item: -item.run_ns)[:MAX_SLOW_ITEMS])
 
 
-def make_hop_records(plan: Plan, snapshot: RunSnapshot, timings: RunTimings) -> tuple[HopRecord, ...]:
+def make_hop_records(plan: Plan, figures: LiveRun, timings: RunTimings) -> tuple[HopRecord, ...]:
     """Return all hops in pipeline order, including those between fused stages."""
     records = []
-    for hop_number, (process, senders) in enumerate(zip(plan.processes, snapshot.worker_groups, strict=True)):
-        for stage_index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
-            message_count = sum(sender.stage_counters[stage_index][StageCounter.ITEMS] for sender in senders)
-            records.append(make_call_record(source.name, target.name, message_count, "fused: a function call"))
-        records.append(_make_hop_record(plan, hop_number, senders, timings.hops[hop_number]))
+    for hop_number, (process, row) in enumerate(zip(plan.processes, figures.stages, strict=False)):
+        for (source, target), tally in zip(pairwise(process.stages), row.stages[1:], strict=True):
+            records.append(make_call_record(source.name, target.name, tally.items, "fused: a function call"))
+        records.append(_make_hop_record(plan, hop_number, figures.hops[hop_number], timings.hops[hop_number]))
     return tuple(records)
 
 
@@ -407,16 +383,16 @@ def make_call_record(source: str, target: str, message_count: int, reason: str) 
     )
 
 
-def _make_hop_record(
-    plan: Plan, hop_number: int, senders: tuple[WorkerSnapshot, ...], timings: HopTimings
-) -> HopRecord:
+def _make_hop_record(plan: Plan, hop_number: int, counts: LiveHop, timings: HopTimings) -> HopRecord:
     hop = plan.hops[hop_number]
     phase_histograms = timings.phase_histograms
     estimate = predict_hop_cost(timings.measured_costs, plan.curves)
     pickling_phases = ("encode_ns", "decode_ns") if timings.measured_costs else ()
     pickling_ns = sum(phase_histograms[phase].percentile_ns(50) for phase in pickling_phases)
-    messages = _sum_messages(senders)
-    byte_counts = _sum_bytes(senders)
+    messages = MessageCounts(
+        pipe=counts.pipe_messages, shared_memory=counts.shared_memory_messages, mixed=counts.mixed_messages
+    )
+    byte_counts = ByteCounts(counts.inline_bytes, counts.copied_bytes, counts.zero_copy_bytes)
     return HopRecord(
         source=plan.processes[hop_number].stages[-1].name,
         target=SINK_NAME if hop.target == SINK_NAME else hop.target,
@@ -468,27 +444,6 @@ def _make_prediction(estimate: HopCostEstimate, pickling_ns: int) -> CostPredict
         measured_median_ns=measured_median_ns,
         measured_ratio=round(measured_median_ns / median_ns, 3) if median_ns else 0.0,
     )
-
-
-def _sum_messages(senders: Sequence[WorkerSnapshot]) -> MessageCounts:
-    return MessageCounts(
-        pipe=sum_counter(senders, ProcessCounter.PIPE_MESSAGES),
-        shared_memory=sum_counter(senders, ProcessCounter.SHARED_MEMORY_MESSAGES),
-        mixed=sum_counter(senders, ProcessCounter.MIXED_MESSAGES),
-    )
-
-
-def _sum_bytes(senders: Sequence[WorkerSnapshot]) -> ByteCounts:
-    return ByteCounts(
-        inline=sum_counter(senders, ProcessCounter.INLINE_BYTES),
-        copied=sum_counter(senders, ProcessCounter.COPIED_BYTES),
-        zero_copy=sum_counter(senders, ProcessCounter.ZERO_COPY_BYTES),
-    )
-
-
-def sum_counter(workers: Sequence[WorkerSnapshot], counter: ProcessCounter) -> int:
-    """Return the sum of a counter over the workers."""
-    return sum(worker.counters[counter] for worker in workers)
 
 
 def _predict_alternative_ns(estimate: HopCostEstimate, messages: MessageCounts) -> int:

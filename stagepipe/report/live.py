@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate, make_html_table
+from stagepipe.report.record import StageTally, WorkerLoad
 from stagepipe.report.utilization import MIN_LIMITING_UTILIZATION
 
 LIVE_SCHEMA = "stagepipe.top/1"
@@ -26,19 +27,7 @@ class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
     p99: int = 0
 
 
-class LiveCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage has counted since the start of the run. `errors` are failed attempts, also repeated ones."""
-
-    name: str
-    items: int = 0
-    skipped: int = 0
-    passed_by: int = 0
-    errors: int = 0
-    retries: int = 0
-    dead_letters: int = 0
-
-
-class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
+class LiveStage(StageTally, frozen=True, kw_only=True):
     """One row: the source, a stage with the stages `fused` into it, a sink, or the loop that takes the items.
 
     Over the last seconds: `items_per_s` is in source items. `busy`, `starved` and `blocked` are shares of its workers'
@@ -47,21 +36,19 @@ class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
     the time of its first stage for an item. A row of several processes (the readers of a dataset, the writers of a sink
     and what makes their parts) has the shares of the one that works most.
 
-    Since the start: `items` are the source items that are through. `errors` to `restarts` count; `errors` are failed
-    attempts, also those that were repeated. `covered_ns` to `queue_ns` are sums over its workers: `covered_ns` is the
-    time that the counters are about, `hop_ns` the work on both hops, `received` and `queue_ns` the messages and how
-    long they waited.
+    Since the start: `items` are the source items that are through, and the other counts are sums over its stages.
+    `covered_ns` to `worker_loads` are of all its workers: `covered_ns` is the time that the counters are about,
+    `wall_ns` that since each worker's start, `starting_ns` what of it went into starts and restarts; `hop_ns` is the
+    work on both hops, `received` and `queue_ns` the messages and how long they waited.
 
     `rss_bytes` is the resident memory of its workers, shared memory included; for the loop, or a sink in the run's own
     process, that of the process. `stages` has the counts of each stage in the row.
     """
 
-    name: str
     kind: Literal["source", "stage", "sink", "consumer"] = "stage"
     workers: int = 1
     fused: tuple[str, ...] = ()
     is_starting: bool = False
-    items: int = 0
     items_per_s: float = 0.0
     busy: float = 0.0
     starved: float = 0.0
@@ -70,20 +57,19 @@ class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
     queued: float = 0.0
     run_ns: LivePercentiles = LivePercentiles()
     rss_bytes: int = 0
-    errors: int = 0
-    retries: int = 0
-    skipped: int = 0
     restarts: int = 0
     ready_workers: int = 0
     covered_ns: int = 0
-    busy_ns: int = 0
+    wall_ns: int = 0
+    starting_ns: int = 0
     starved_ns: int = 0
     blocked_ns: int = 0
     cpu_ns: int = 0
     hop_ns: int = 0
     received: int = 0
     queue_ns: int = 0
-    stages: tuple[LiveCounts, ...] = ()
+    worker_loads: tuple[WorkerLoad, ...] = ()
+    stages: tuple[StageTally, ...] = ()
 
 
 class LiveHop(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
@@ -108,6 +94,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     `state` is `starting` until all workers are ready. The source has drawn `items_in` items of the epoch; `items_done`
     of `items_total` are through to the first barrier, or out. None: the length is unknown. `items_out`, `samples_out`
     and `files_out` came out since the start: an item may be a batch of samples. `items_per_s` is in source items.
+    `source_end_ns`: when the source had sent its last item; 0 before.
     `limited_by` is the row that limits the run at the moment; "" if none works most of its time. A run without a
     board, as an inline one, has no `stages` and no `hops`.
 
@@ -130,7 +117,10 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float = 0.0
     limited_by: str = ""
     shared_memory_bytes: int = 0
+    shared_memory_peak_bytes: int = 0
     shared_memory_limit_bytes: int = 0
+    copied_out_items: int = 0
+    source_end_ns: int = 0
     stages: tuple[LiveStage, ...] = ()
     hops: tuple[LiveHop, ...] = ()
     consumer_wait_ns: int = 0  # since the start: waiting for an item, and working on one

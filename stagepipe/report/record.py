@@ -6,12 +6,12 @@ form that the report (`model`) prints. Those of the last section are the record'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 
-from stagepipe.timing import Histogram
+from stagepipe.timing import Histogram, StageCounter
 
 # ------------------------------------------------------------------ figures of a record and of its report
 
@@ -33,31 +33,91 @@ class TimingOverhead(msgspec.Struct, frozen=True):
     how: str = ""
 
 
-class StageFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage counts that its record and its row in the report have alike. Counts and times are sums over workers.
+class StageTally(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage has counted, over all its workers: a field for each `StageCounter` of the board, by its name.
+
+    Live figures, record and report have these fields, so a new counter is one line here, and one in `COUNT_COLUMNS`.
 
     `items` are those that the stage ran on; `passed_by` are those that its `when` does not match. `errors` are failed
-    attempts, `skipped` the items that are given up, `crashes` the deaths of its workers. `fused_into` names the first
-    stage of the process that a fused stage shares. Without `is_blocked_measured`, `starved` is all waiting: a
-    worker of some engines cannot tell a full next stage from missing input.
+    attempts, also repeated ones; `skipped` are the items that were dropped or given up, `dead_letters` those that were
+    given up after an error. `repeated_ns` went into attempts that were repeated, and is not in `busy_ns`.
     """
 
     name: str
+    items: int = 0
+    skipped: int = 0
+    passed_by: int = 0
+    errors: int = 0
+    retries: int = 0
+    dead_letters: int = 0
+    busy_ns: int = 0
+    repeated_ns: int = 0
+
+    @classmethod
+    def from_counters(cls, name: str, counters: Sequence[int]) -> Self:
+        """Return the tally of a stage from its counters, which are indexed by `StageCounter`."""
+        return cls(name=name, **{field: counters[counter] for field, counter in _COUNTERS.items()})
+
+
+_COUNTERS: Final = {
+    field: StageCounter["FAILED_ATTEMPTS" if field == "errors" else field.upper()]
+    for field in StageTally.__struct_fields__
+    if field != "name"
+}
+
+
+class CountColumn(NamedTuple):
+    """How a count is shown: as a column of the report under `heading`, where any stage has one, and for Prometheus.
+
+    `is_failure`: it is in the table of failures. Without `heading` it is no column, without `metric` no metric.
+    """
+
+    field: str
+    heading: str
+    metric: str = ""
+    text: str = ""
+    is_failure: bool = False
+
+
+COUNT_COLUMNS: Final = (
+    CountColumn("errors", "errors", "stage_failed_attempts", "Calls that raised an error.", is_failure=True),
+    CountColumn(
+        "skipped",
+        "skipped",
+        "stage_skipped_items",
+        "Items that the stage dropped, or that were skipped after an error.",
+        is_failure=True,
+    ),
+    CountColumn("retries", "retries", "stage_retries", "Calls that were repeated.", is_failure=True),
+    CountColumn("crashes", "crashes", is_failure=True),
+    CountColumn("passed_by", "passed by", "stage_passed_by_items", "Items that the stage's `when` does not match."),
+    CountColumn("items", "", "stage_items", "Items that the stage has finished."),
+    CountColumn("dead_letters", "", "stage_dead_letters", "Items that went to the dead letters."),
+)
+"""The counts of a stage, from left to right. A new one is a field of `StageTally` and a line here."""
+
+
+class StageFigures(StageTally, frozen=True, kw_only=True):
+    """What the record of a stage and its row in the report have alike. Counts and times are sums over workers.
+
+    `crashes` are the deaths of its workers. `fused_into` names the first stage of the process that a fused stage
+    shares. Without `is_blocked_measured`, `starved` is all waiting: a worker of some engines cannot tell a full next
+    stage from missing input.
+    """
+
     workers: int
-    items: int
     cpu_ns: int = 0
     rss_bytes: int = 0
     pss_bytes: int = 0
-    errors: int = 0
-    skipped: int = 0
-    passed_by: int = 0
-    retries: int = 0
     crashes: int = 0
     fused_into: str | None = None
     is_blocked_measured: bool = True
 
 
-SUMMED_FIGURES: Final = ("cpu_ns", "rss_bytes", "pss_bytes", "errors", "skipped", "retries", "crashes")
+SUMMED_FIGURES: Final = (
+    *(field for field in _COUNTERS if field not in {"items", "passed_by"}),
+    *("cpu_ns", "rss_bytes", "pss_bytes", "crashes"),
+)
 """The figures that a row of several processes sums over them."""
 
 
@@ -371,12 +431,10 @@ class StageRecord(StageFigures, frozen=True, kw_only=True):
 
     wall_ns: int
     starting_ns: int
-    busy_ns: int
     starved_ns: int
     blocked_ns: int
     run_histogram: Histogram
     cpu_wait_ns: int = 0  # runnable, but other processes had the CPUs
-    repeated_ns: int = 0  # in attempts that failed and were repeated: a part of the overhead
     threads: int = 1  # that each worker may use
     is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage

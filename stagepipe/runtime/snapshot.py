@@ -1,8 +1,7 @@
-"""Snapshots of a run: everything that its engine, its report and a progress bar ask of it, as frozen values.
+"""The histograms and the trace of a run, as frozen values. Its counters are read by `engine.live_figures`.
 
-In the caller's process, on any thread. Taking one reads the board and waits for nobody. RunSnapshot has the counters,
-deliveries and restarts, cheap enough for a progress bar. RunTimings has the histograms of stages and hops, for the
-record of the run. RunTrace has what each process did when, in a run that is traced.
+In the caller's process, on any thread. Taking one reads the board and waits for nobody. RunTimings has the histograms
+of stages and hops, for the record of the run. RunTrace has what each process did when, in a run that is traced.
 """
 
 from __future__ import annotations
@@ -13,103 +12,22 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from time import perf_counter_ns
 
 from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
 from stagepipe.plan import SINK_NAME
-from stagepipe.runtime.consumer import Consumer, DeliverySnapshot
-from stagepipe.runtime.protocol import ProbeSample
-from stagepipe.runtime.supervisor import StallRestart, Supervisor, WorkerRestart, WorkerSlot
+from stagepipe.runtime.supervisor import Supervisor, WorkerRestart
 from stagepipe.timing import (
     RECEIVE_PHASES,
     SEND_PHASES,
     Board,
     CostLedger,
     Histogram,
-    ProcessCounter,
     ProcessRegion,
     SlowItemRow,
-    StageCounter,
     StageRegion,
     TraceRing,
     read_trace,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerSnapshot:
-    """A worker slot and its present worker. Counters go on over restarts."""
-
-    slot: WorkerSlot
-    pid: int
-    is_ready: bool
-    counters: tuple[int, ...]
-    """Indexed by `ProcessCounter`."""
-    stage_counters: tuple[tuple[int, ...], ...]
-    """For each stage of the process, indexed by `StageCounter`."""
-    probe_samples: tuple[ProbeSample, ...]
-    """What a probe run has measured here."""
-
-    @property
-    def busy_ns(self) -> int:
-        """The time in its stages' code."""
-        return sum(counters[StageCounter.BUSY_NS] for counters in self.stage_counters)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSnapshot:
-    """A run at one moment. `workers` are in the order of the chain; the first one reads the source."""
-
-    taken_at_ns: int
-    workers: tuple[WorkerSnapshot, ...]
-    deliveries: DeliverySnapshot
-    copied_out_items: int
-    """Items of which the consumer copied a part out of shared memory."""
-    restarts: tuple[WorkerRestart, ...]
-    stall_restarts: tuple[StallRestart, ...]
-    memory_pressures: tuple[tuple[int, int] | None, ...]
-    """For each segment (bytes of an item, items that fitted), if `memory` ever held less than the window."""
-
-    @property
-    def worker_groups(self) -> tuple[tuple[WorkerSnapshot, ...], ...]:
-        """The workers of each process of the plan."""
-        groups: dict[int, list[WorkerSnapshot]] = {}
-        for worker in self.workers:
-            groups.setdefault(worker.slot.worker_group, []).append(worker)
-        return tuple(map(tuple, groups.values()))
-
-    @property
-    def starting_stages(self) -> tuple[str, ...]:
-        """The names of the processes that have a worker that is not ready yet."""
-        return tuple(dict.fromkeys(worker.slot.process_plan.name for worker in self.workers if not worker.is_ready))
-
-
-def take_run_snapshot(supervisor: Supervisor, consumer: Consumer) -> RunSnapshot:
-    """Return the run as it is now. Takes some microseconds per worker."""
-    board = supervisor.board
-    consumer_region = board.region(supervisor.resources.consumer_process_index)
-    return RunSnapshot(
-        taken_at_ns=perf_counter_ns(),
-        workers=tuple(_take_worker_snapshot(supervisor, slot) for slot in supervisor.resources.slots),
-        deliveries=consumer.statistics.take_snapshot(),
-        copied_out_items=consumer_region[ProcessCounter.COPIED_OUT_ITEMS],
-        restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.history)),
-        stall_restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.stalls)),
-        memory_pressures=tuple(map(board.read_memory_pressure, range(board.layout.segment_count))),
-    )
-
-
-def _take_worker_snapshot(supervisor: Supervisor, slot: WorkerSlot) -> WorkerSnapshot:
-    worker = supervisor.workers[slot.process_index]
-    region = supervisor.board.region(slot.process_index)
-    return WorkerSnapshot(
-        slot=slot,
-        pid=worker.pid,
-        is_ready=worker.is_ready,
-        counters=region.read_counters(),
-        stage_counters=tuple(region.stage_region(index).read_counters() for index in range(region.stage_count)),
-        probe_samples=tuple(supervisor.probe_samples.get(slot.process_index, ())),
-    )
 
 
 @dataclass(frozen=True)

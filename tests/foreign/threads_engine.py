@@ -325,9 +325,7 @@ class ThreadsRun(EngineRun):
             self._regions,
             self._statistics.take_snapshot(),
             cpu_ns=process_time_ns() - self._cpu_started_ns,
-            status=self._status,
-            error_message=self._error_message,
-            dead_letters=self._letters.to_records(),
+            **self.make_run_fields(),
         )
 
     def close(self) -> None:

@@ -18,8 +18,8 @@ from stagepipe.engine.recording import (
     MAX_SLOW_ITEMS,
     find_slowest_items,
     make_call_record,
+    make_common_fields,
     make_fused_fields,
-    make_run_fields,
     make_stage_record,
 )
 from stagepipe.plan import SINK_NAME, Plan, ProcessPlan, StagePlan
@@ -27,13 +27,13 @@ from stagepipe.report import (
     PHASES,
     ByteCounts,
     CostPrediction,
-    DeadLetter,
     HopRecord,
     HopTransport,
     MessageCounts,
     RunRecord,
     SharedMemoryReport,
     StageRecord,
+    StageTally,
     StoreHopReport,
     TimingOverhead,
     WorkerLoad,
@@ -125,12 +125,12 @@ def make_ray_record(
     counts: RayCounts,
     deliveries: DeliverySnapshot,
     own_regions: Mapping[str, StageRegion],
-    *,
-    status: str,
-    error_message: str | None,
-    dead_letters: tuple[DeadLetter, ...],
+    **fields: Any,
 ) -> RunRecord:
-    """Make the record of a run that is under way or has ended. `own_regions` are of the stages of this process."""
+    """Make the record of a run that is under way or has ended. `own_regions` are of the stages of this process.
+
+    `fields` are others of the record.
+    """
     own_stages = [
         stage for index, process in enumerate(plan.processes) if not layout.is_on_ray(index) for stage in process.stages
     ]
@@ -147,8 +147,8 @@ def make_ray_record(
         for stage, stage_counts in zip(process.stages, process_counts.stages, strict=False)
     }
     return RunRecord(
-        **make_run_fields(plan, deliveries, stages, status, error_message),
-        dead_letters=dead_letters,
+        **make_common_fields(plan, deliveries, stages),
+        **fields,
         items_in=counts.source_items,
         source_end_ns=deliveries.wall_ns,
         hops=tuple(make_hop_records(plan, layout, counts, own_regions)),
@@ -176,14 +176,15 @@ def _make_worker_records(process: ProcessPlan, counts: ProcessCounts) -> list[St
     }
     for index, stage in enumerate(process.stages):
         stage_counts = counts.stages[index] if counts.stages else _NO_COUNTS
+        tally = StageTally.from_counters(stage.name, stage_counts.counters)
         records.append(
             make_stage_record(
                 stage,
-                stage_counts.counters,
+                tally,
                 stage_counts.run_histogram,
                 workers=max(len(counts.workers), 1),
                 is_blocked_measured=False,
-                **(fields if index == 0 else make_fused_fields(process, stage_counts.counters)),
+                **(fields if index == 0 else make_fused_fields(process, tally)),
             )
         )
     return records
@@ -197,7 +198,7 @@ def _make_own_records(
     return [
         make_stage_record(
             stage,
-            region.read_counters(),
+            StageTally.from_counters(stage.name, region.read_counters()),
             Histogram.from_words(region.run_histogram_words),
             workers=1,
             wall_ns=deliveries.wait_ns,

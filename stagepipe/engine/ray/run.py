@@ -191,29 +191,23 @@ class RayRun(EngineRun):
         self._end_epoch()
         blocks = self._items = self._iter_items(epoch)
         try:
-            while True:
-                started_ns = perf_counter_ns()
-                try:
-                    value, samples = next(blocks)
-                except StopIteration:
-                    return
-                finally:
-                    statistics.wait_ns += perf_counter_ns() - started_ns
-                statistics.count_item(samples)
-                started_ns = perf_counter_ns()
-                box = [value]
-                del value
-                try:
-                    yield box.pop()
-                finally:
-                    statistics.busy_ns += perf_counter_ns() - started_ns
-        except RunError as error:
-            self._status = "failed"
-            self._error_message = str(error)
-            raise
-        except KeyboardInterrupt:
-            self._status = "interrupted"
-            raise
+            with self.noting_failures():
+                while True:
+                    started_ns = perf_counter_ns()
+                    try:
+                        value, samples = next(blocks)
+                    except StopIteration:
+                        return
+                    finally:
+                        statistics.wait_ns += perf_counter_ns() - started_ns
+                    statistics.count_item(samples)
+                    started_ns = perf_counter_ns()
+                    box = [value]
+                    del value
+                    try:
+                        yield box.pop()
+                    finally:
+                        statistics.busy_ns += perf_counter_ns() - started_ns
         finally:
             blocks.close()
             statistics.outside_clock.end_iteration(iteration)
@@ -361,9 +355,7 @@ class RayRun(EngineRun):
             self._counts,
             self._statistics.take_snapshot(),
             self._own_regions,
-            status=self._status,
-            error_message=self._error_message,
-            dead_letters=self.dead_letters.to_records(),
+            **self.make_run_fields(),
         )
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Report, RunReport, StageReport
-from stagepipe.report.record import Series, SizeCount, StageSeries, WhatIf
+from stagepipe.report.record import COUNT_COLUMNS, Series, SizeCount, StageSeries, WhatIf
 from stagepipe.report.render.tables import make_store_hop_columns, make_store_node_columns
 from stagepipe.report.utilization import CONSUMER
 
@@ -625,12 +625,11 @@ def _read_at(points: Sequence[Any], time_ns: int) -> float:
 
 
 def _make_stages(report: Report) -> list[Markup]:
-    counts = ("errors", "skipped", "retries", "crashes", "passed_by")
-    used = [name for name in counts if any(getattr(stage, name) for stage in report.stages)]
+    used = [each for each in COUNT_COLUMNS if each.heading and any(getattr(s, each.field) for s in report.stages)]
     heading = ("stage", "workers", "items in", "items out", "call, p50", "p90", "p99", "CPU time", "memory")
-    rows = [(*_make_stage_row(stage), *(f"{getattr(stage, name):,}" for name in used)) for stage in report.stages]
+    rows = [(*_make_stage_row(stage), *(f"{getattr(stage, each.field):,}" for each in used)) for stage in report.stages]
     caption = "Items that a stage ran on, and the time of one call of its function"
-    return [table((*heading, *(name.replace("_", " ") for name in used)), rows, caption=caption)] if rows else []
+    return [table((*heading, *(each.heading for each in used)), rows, caption=caption)] if rows else []
 
 
 def _make_stage_row(stage: StageReport) -> tuple[Content, ...]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.comparison import Comparison, Difference
 from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
-from stagepipe.report.record import PHASES, ConsumerReport, WhatIf
+from stagepipe.report.record import COUNT_COLUMNS, PHASES, ConsumerReport, CountColumn, WhatIf
 from stagepipe.report.render.tables import (
     SHARE_STYLES,
     FoldingTable,
@@ -40,6 +40,9 @@ _MESSAGE_COUNT_COLUMNS = (
     ("store", "object_store"),
 )
 """Message counts of a hop: column heading, and field of `MessageCounts`."""
+
+_FAILURES = tuple(each for each in COUNT_COLUMNS if each.is_failure)
+_OTHER_COUNTS = tuple(each for each in COUNT_COLUMNS if each.heading and not each.is_failure)
 
 _MAX_EVENT_ROWS = 5
 """Maximum number of restarts, dead letters and slow items that are shown. The JSON has all of them."""
@@ -73,7 +76,7 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
         yield FoldingTable("Stages", _build_stage_columns(report.stages, ascii_only=ascii_only))
         yield draw_legend(ascii_only=ascii_only)
         yield from map(WrappedText, report.make_unmatched_notes())
-        failing_stages = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
+        failing_stages = [stage for stage in report.stages if any(getattr(stage, each.field) for each in _FAILURES)]
         if failing_stages:
             yield Text()
             yield FoldingTable("Failures", _build_failure_columns(failing_stages))
@@ -223,7 +226,7 @@ def _build_item_columns(stages: Sequence[StageReport], *, has_outputs: bool = Tr
     outputs = [f"{s.outputs:,} {_count_noun(s.outputs, s.output_unit)}" if s.output_unit else "" for s in stages]
     return [
         TableColumn("items", [f"{s.source_items or s.items:,}" for s in stages]),
-        *_build_column_if_any("passed by", [s.passed_by for s in stages]),
+        *_build_count_columns(_OTHER_COUNTS, stages),
         *([TableColumn("out", outputs)] if has_outputs and any(outputs) else []),
         TableColumn("per item", [_format_item_time(s) for s in stages]),
     ]
@@ -242,15 +245,12 @@ def _count_noun(count: int, plural: str) -> str:
 
 
 def _build_failure_columns(stages: Sequence[StageReport]) -> list[TableColumn]:
-    counts = ("errors", "skipped", "retries", "crashes")
-    return [
-        TableColumn("stage", [stage.name for stage in stages]),
-        *(
-            column
-            for name in counts
-            for column in _build_column_if_any(name, [getattr(stage, name) for stage in stages])
-        ),
-    ]
+    return [TableColumn("stage", [stage.name for stage in stages]), *_build_count_columns(_FAILURES, stages)]
+
+
+def _build_count_columns(columns: Sequence[CountColumn], stages: Sequence[StageReport]) -> Iterator[TableColumn]:
+    for each in columns:
+        yield from _build_column_if_any(each.heading, [getattr(stage, each.field) for stage in stages])
 
 
 def _build_hop_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list[TableColumn]:

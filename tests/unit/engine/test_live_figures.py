@@ -71,7 +71,7 @@ def test_a_view_counts_what_the_run_counts(socket_folder):
                 (seen.items_out, seen.stages[1].items, *(hop.messages for hop in seen.hops[:2])) == (100, 400, 400, 400)
             ),
         )
-        workers = running._run.take_snapshot().workers
+        pids = running._run._list_pids()
         assert list(items) == []
     assert (run.samples_out, run.items_total, run.state) == (400, 400, "running")
     assert [(each.name, each.workers) for each in run.stages] == [
@@ -84,7 +84,7 @@ def test_a_view_counts_what_the_run_counts(socket_folder):
     ]
     assert all(0 < hop.cost_ns.p50 <= hop.cost_ns.p99 for hop in run.hops[:2])
     assert all(each.rss_bytes > 1 << 20 for each in run.stages)
-    assert len({worker.pid for worker in workers}) == 4
+    assert len(set(pids.values())) == 4
     assert [each.kind for each in run.stages] == ["source", "stage", "stage", "consumer"]
     assert view.take(detailed=True).state == "ended"
 
@@ -198,6 +198,33 @@ def test_a_generator_and_a_filter_are_counted_in_source_items():
     assert make_figures(1, received=100, sent=400)[2].items == 100  # a generator
     assert make_figures(1, received=100, sent=50)[2].items == 50  # a filter
     assert make_figures(0, received=300, sent=3)[2].items == 300  # parts
+
+
+def test_figures_of_processes_count_what_has_happened_and_stay_as_they_are():
+    with Pipeline(pipeline(stage("same", workers=2), batch(4), source=40)) as running:
+        items = iter(running)
+        next(items)
+        run = running._run
+        before = run.read_figures()
+        assert len(list(items)) == 9
+        until_ready(running)
+        kept = run.read_figures()
+    assert ((before.items_out, before.samples_out), (kept.items_out, kept.samples_out)) == ((1, 4), (10, 40))
+    assert ([row.workers for row in kept.stages], kept.items_sent, kept.starting) == ([1, 2, 1, 1], 40, ())
+    same = run.make_record().stages[1]
+    assert (same.items, sum(load.items for load in same.worker_loads)) == (40, 40)
+    assert 0 < same.starting_ns + same.starved_ns + same.blocked_ns + same.busy_ns <= same.wall_ns
+
+
+def test_a_restart_in_a_record_has_its_lost_time_once_an_item_has_come():
+    with Pipeline(pipeline(stage("nap", with_={"seconds": 0.01}), source=200)) as running:
+        items = iter(running)
+        next(items)
+        kill(running, 1)
+        (restart,) = running._run.make_record().restarts
+        list(items)
+        assert restart.lost_ns == 0, "nothing has been delivered since"
+        assert running._run.make_record().restarts[0].lost_ns > 0
 
 
 def test_figures_stay_while_all_workers_are_in_a_function():
