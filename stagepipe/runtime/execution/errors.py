@@ -114,6 +114,7 @@ _FETCH: Final = "stagepipe.stages.Fetch"
 _FIELD_ERRORS: Final = (KeyError, IndexError, AttributeError, TypeError)
 _LIST_ERRORS: Final = (*_FIELD_ERRORS, ValueError)
 _KEY_FIELDS: Final = ("path", "__key__", "key", "name")
+_UNNAMED_TYPES: Final = frozenset({int, float, bool, bytes, list, np.ndarray})
 _MAX_FIELDS: Final = 12
 _MAX_NAME_CHARS: Final = 40
 _MAX_KEY_CHARS: Final = 200
@@ -146,6 +147,8 @@ def name_item(item: Any) -> str:
     >>> name_item({"path": "a.jpg", "label": 3}), name_item(17)
     ('a.jpg', '')
     """
+    if type(item) in _UNNAMED_TYPES or (type(item) is dict and item.keys().isdisjoint(_KEY_FIELDS)):
+        return ""  # at once: while a stage notes names, its quick items pay for this too
     try:
         key = _describe_key(item, _read_fields(item), "")
     except Exception:  # noqa: BLE001 - as above

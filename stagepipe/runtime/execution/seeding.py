@@ -313,7 +313,7 @@ def _seed_used_torch() -> None:
 
 def make_global_seeder() -> Callable[[SeedParts], None]:
     """Return the function that seeds the global generators for an item: at their first use, where they can wait."""
-    item, random_, random_state = seeded_item, lazy_random, lazy_random_state
+    item, random_, random_state, modules = seeded_item, lazy_random, lazy_random_state, sys.modules
     seed_torch: Callable[[int], None] | None = None
 
     def seed_lazily(parts: SeedParts) -> None:
@@ -325,7 +325,7 @@ def make_global_seeder() -> Callable[[SeedParts], None]:
             random_state.begin_item()
         if seed_torch is not None:
             seed_torch(derive_seed(*parts))
-        elif get_used_torch() is not None:
+        elif "torch" in modules and get_used_torch() is not None:  # most processes have none, and pay no call
             _seed_torch(derive_seed(*parts))
             seed_torch = _make_torch_seeder()
 

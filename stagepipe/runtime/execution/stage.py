@@ -187,6 +187,7 @@ class StageRunner:
         """The process that runs it: a child that its code forks ends where it leaves that code."""
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
+        self._context_attributes = self._context.__dict__
         self.epoch = 0
         self.refuses_none = not plan.allow_none
         """Whether None as a result ends the run."""
@@ -362,11 +363,11 @@ class StageRunner:
         if len(values) > 1:
             return self._fetch_together(keys, values)
         key = keys[0]
-        context = self._context
         try:  # what `seed_item` and `_record_item` do: their calls would cost each item a fifth of this function
-            context.item = seeded_key = key if self._is_unsharded else self.global_key(key)
-            context.__dict__.pop("rng", None)
-            stage_locals.context = context
+            self._context.item = seeded_key = key if self._is_unsharded else self.global_key(key)
+            if "rng" in self._context_attributes:
+                del self._context_attributes["rng"]
+            stage_locals.context = self._context
             if self._seed_generators is not None:
                 self._seed_generators((self._seed, self.epoch, self.name, seeded_key))
             if self._names_items:

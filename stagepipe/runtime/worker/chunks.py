@@ -8,7 +8,7 @@ leaves a worker is that of single items.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -182,13 +182,14 @@ class ChunkLoop:
 
         Every few milliseconds the results so far are sent, and a seek or a stop ends the chunk.
         """
-        region, output = self._worker_context.region, self._output
-        set_current_item = region.set_current_item
+        region, output, chain = self._worker_context.region, self._output, self._chain
+        set_current_item, add = region.set_current_item, output.add
         output.begin(first_item + len(indices))
         started_ns = perf_counter_ns()
         results = self._call_together(first_item, indices) if together else []
         is_together = bool(results)
-        push = self._make_push_of(results, header) if is_together else self._choose_push(header)
+        results.reverse()
+        invoke = (lambda _keys, _values: [results.pop()]) if is_together else chain.only_call
         sent_ns = last_ns = perf_counter_ns()
         longest_ns = 0
         key = (first_item,)
@@ -196,7 +197,16 @@ class ChunkLoop:
             for item, index in enumerate(indices, first_item):
                 key = (item,)
                 set_current_item(key)
-                push(key, index)
+                if invoke is None:
+                    chain.push(key, [index], *header)
+                else:  # the shortest way, where an item is one call
+                    try:
+                        box = invoke((key,), [index])
+                    except StageError as error:
+                        chain.skip_failed(key, error, header)
+                    else:
+                        if not add(box[0]):
+                            chain.push_result(key, box, *header)
                 now_ns = perf_counter_ns()
                 if (item_ns := now_ns - last_ns) > longest_ns:
                     longest_ns = item_ns
@@ -227,36 +237,6 @@ class ChunkLoop:
         results = invoke(keys, indices)
         region.set_current_key(())
         return results
-
-    def _make_push_of(self, results: list[Any], header: ItemHeader) -> Callable[[Key, Any], None]:
-        """Return the function that takes an item's result from `results`."""
-        results.reverse()
-
-        def push(key: Key, _: Any) -> None:
-            if self._output.add(results[-1]):
-                results.pop()
-            else:
-                self._chain.push_result(key, [results.pop()], *header)
-
-        return push
-
-    def _choose_push(self, header: ItemHeader) -> Callable[[Key, Any], None]:
-        """Return the function that runs an item: the shortest way where an item is one call."""
-        chain, add = self._chain, self._output.add
-        invoke = chain.only_call
-        if invoke is None:
-            return lambda key, index: chain.push(key, [index], *header)
-
-        def push(key: Key, index: Any) -> None:
-            try:
-                box = invoke((key,), [index])
-            except StageError as error:
-                chain.skip_failed(key, error, header)
-                return
-            if not add(box[0]):
-                chain.push_result(key, box, *header)
-
-        return push
 
 
 def _estimate_item_ns(total_ns: int, count: int, longest_ns: int) -> int:

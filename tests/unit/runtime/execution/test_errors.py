@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from stagepipe import RunError, from_dataset, from_source
+from stagepipe.runtime.execution import errors
 
 NUMBERS = from_source(range(3))
 
@@ -171,3 +172,12 @@ def test_messages_of_this_package_have_no_fields_added():
 
 def test_a_c_function_has_no_description():
     assert error_of(item_of({"x": 1}).map(itemgetter("imge"))) == "KeyError: 'imge'"
+
+
+def test_an_item_without_a_name_is_not_looked_through(monkeypatch):
+    looked_through = []
+    monkeypatch.setattr(errors, "_read_fields", lambda item: looked_through.append(item) or {})
+    assert [errors.name_item(item) for item in (7, {"id": 7, "label": 1}, [1], b"x")] == [""] * 4
+    assert not looked_through  # a stage that notes names does this for each item
+    monkeypatch.undo()
+    assert [errors.name_item(item) for item in ({"key": 5}, {"name": "a"}, "b.jpg")] == ["5", "a", "b.jpg"]
