@@ -3,8 +3,7 @@
 pipeline    `Pipeline`: a pipeline from a config or from Python objects; iterating yields its items
 options     `StageOptions`, `SourceOptions`, `SinkOptions`, `RunOptions`: keyword arguments of the Python builder
 shard_output  `ShardOutput`: the shards that sinks with workers write, and their journal
-run_to_end  runs a pipeline into its sink, for `stagepipe run`
-state_file  the file of `stagepipe run --resume`
+run_to_end  runs a pipeline into its sink, for `stagepipe run`, and keeps the file of `--resume`
 """
 
 from typing import TYPE_CHECKING
@@ -14,9 +13,8 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.api.options import RunOptions, SinkOptions, SourceOptions, StageOptions
     from stagepipe.api.pipeline import Pipeline
-    from stagepipe.api.run_to_end import run_to_sink
+    from stagepipe.api.run_to_end import StateFile, run_to_sink
     from stagepipe.api.shard_output import ShardOutput, has_part_sinks, open_shards
-    from stagepipe.api.state_file import StateFile
 
 __all__ = [
     "Pipeline",

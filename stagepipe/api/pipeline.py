@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
@@ -27,7 +26,7 @@ from stagepipe.core import (
     make_html_table,
     register_owner,
 )
-from stagepipe.plan import EvenMode, Shard, SubsetShard, lower_sinks, name_sink
+from stagepipe.plan import EvenMode, Shard, SubsetShard
 from stagepipe.runtime import OutputCallback, forward_output, launch_fork_server, launch_spare_server
 from stagepipe.spec import PipelineSpec
 
@@ -155,6 +154,8 @@ class Pipeline(Generic[T_co]):
         self._feeds_sinks = True
 
     def _lower_sinks(self, spec: PipelineSpec) -> PipelineSpec:
+        from stagepipe.plan import lower_sinks
+
         return lower_sinks(spec) if self._feeds_sinks else spec
 
     def _make_run_spec(self) -> PipelineSpec:
@@ -167,9 +168,11 @@ class Pipeline(Generic[T_co]):
         from stagepipe.machine import detect_machine
         from stagepipe.plan import make_plan
 
-        plan = make_plan(spec, detect_machine(), curves or load_curves(VERSION), limit=self._limit)
-        return dataclasses.replace(
-            plan,
+        return make_plan(
+            spec,
+            detect_machine(),
+            curves or load_curves(VERSION),
+            limit=self._limit,
             shard=self.shard,
             keep_idle_pages=self._keep_idle_pages,
             consumer_name=self._consumer_name,
@@ -391,6 +394,8 @@ class Pipeline(Generic[T_co]):
 
         `count_written` tells how many items sinks with workers have written in this run, and how many files there are.
         """
+        from stagepipe.plan import name_sink
+
         sinks = [sink.name or name_sink(sink.target) for sink in self.spec.sinks if not sink.writes_parts]
         self._is_consumer_sink = bool(self.spec.sinks)
         self._consumer_name = ", ".join(sinks) or "sink" if self.spec.sinks else "consumer"

@@ -15,33 +15,31 @@ from functools import partial
 from types import GeneratorType
 from typing import Any, Final, Literal, get_args, get_origin
 
-from stagepipe.config.engine_values import (
-    RESOURCES_SCHEMA,
-    WORKERS_SCHEMA,
-    check_engine,
-    check_resources,
-    check_workers,
-    make_engine_schema,
-)
 from stagepipe.config.value_types import (
     ADDRESS_SCHEMA,
     BOOLEAN,
     CACHE_SCHEMA,
     CONDITION_SCHEMA,
     MAPPING,
+    RESOURCES_SCHEMA,
     TEXT,
     TRACE_SCHEMA,
+    WORKERS_SCHEMA,
     InvalidValueError,
     ValueType,
     bounded_int,
     check_address,
     check_cache,
     check_condition,
+    check_engine,
+    check_resources,
     check_text,
     check_trace_path,
+    check_workers,
     format_value,
     make_boolean_hint,
     make_choice,
+    make_engine_schema,
     make_unexpected,
 )
 from stagepipe.core import parse_bytes, parse_duration_ns

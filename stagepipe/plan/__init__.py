@@ -1,8 +1,7 @@
 """The plan of a run, made from a spec and a machine: processes, hops, windows and the reason for each. Starts nothing.
 
 model                the plan as frozen values: processes, hops, segments; which items of the source belong to a rank
-lowering             splits a source and sinks with workers into the stages that run them
-planner              makes the plan of a run, and of a probe, from a spec, a machine and its cost curves
+planner              makes the plan of a run, and of a probe: splits a source and sinks with workers into stages
 system_requirements  checks the system's limits against what a plan needs
 
 A worker, and a pipeline before its start, need the values only: what imports NumPy is loaded on demand.
@@ -31,8 +30,14 @@ from stagepipe.plan.model import (
 )
 
 if TYPE_CHECKING:
-    from stagepipe.plan.lowering import lower_sinks, name_sink, set_sink_workers, split_source
-    from stagepipe.plan.planner import make_plan, make_probe_plan
+    from stagepipe.plan.planner import (
+        lower_sinks,
+        make_plan,
+        make_probe_plan,
+        name_sink,
+        set_sink_workers,
+        split_source,
+    )
     from stagepipe.plan.system_requirements import (
         check_plan_limits,
         check_spec_limits,

@@ -13,9 +13,8 @@ from dataclasses import replace
 from stagepipe.core import UsageError, format_bytes
 from stagepipe.costs import MADE_UP_CURVES
 from stagepipe.machine import SystemLimits, detect_machine, read_system_limits
-from stagepipe.plan.lowering import PARTS_MEMORY_FRACTION, lower_sinks
 from stagepipe.plan.model import Plan
-from stagepipe.plan.planner import make_plan
+from stagepipe.plan.planner import PARTS_MEMORY_FRACTION, lower_sinks, make_plan
 from stagepipe.spec import PipelineSpec
 from stagepipe.transport import era_span_bytes
 

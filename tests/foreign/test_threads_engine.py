@@ -19,7 +19,7 @@ from tests.support.pipelines import BAD, batch, pipeline, shuffle, stage
 @pytest.fixture(autouse=True)
 def threads_are_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """For one test: other tests compare the schema with all engines."""
-    monkeypatch.setattr("stagepipe.spec.engine._engines", {})
+    monkeypatch.setattr("stagepipe.spec._engines", {})
     register_engine(ThreadsEngine())
 
 

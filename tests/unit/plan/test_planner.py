@@ -1,7 +1,7 @@
 """The plan of a config: processes, segments with their windows, hops with their modes and reasons.
 
 Chunks go from a dataset to the `Batch` after it, where each item of the source is one index. `device`: the GPU that
-each worker of a stage sees.
+each worker of a stage sees. Parts of sinks: what bounds them, and how many are in flight.
 """
 
 from typing import Any
@@ -12,9 +12,10 @@ from stagepipe import Pipeline
 from stagepipe.config import load
 from stagepipe.core import UsageError
 from stagepipe.costs import CostCurves
-from stagepipe.machine import Machine, machine
-from stagepipe.plan import SINK_NAME, Plan, ProcessRole, make_plan
+from stagepipe.machine import Machine, SystemLimits, machine
+from stagepipe.plan import SINK_NAME, Plan, ProcessRole, lower_sinks, make_plan
 from stagepipe.plan.planner import assign_devices
+from stagepipe.plan.system_requirements import find_shortages
 from stagepipe.spec import StageSpec, Target
 from tests.support.pipelines import batch, outputs, pipeline, shuffle, stage
 
@@ -260,3 +261,33 @@ def test_a_worker_sees_its_assigned_device(monkeypatch):
         assert [item["name"] for item in outputs(pipeline({**read, "device": device}, source=source))] == [
             expected
         ] * 40
+
+
+# ------------------------------------------------------------------ parts of sinks
+
+
+def make_with_sink(*, workers: int = 1, part_bytes: str | None = None, **keys: Any) -> Plan:
+    arguments = {"path": "out"} if part_bytes is None else {"path": "out", "part_bytes": part_bytes}
+    sink = {"uses": "stagepipe.sinks.npz_shards", "workers": workers, "with": arguments}
+    return make_plan(lower_sinks(load(pipeline(sink=sink, **keys))), Machine(4, 8 << 30), CURVES)
+
+
+@pytest.mark.parametrize("part_bytes", [None, "4MB"])
+def test_neither_memory_nor_workers_change_a_part(part_bytes: str | None):
+    plans = [
+        make_with_sink(workers=n, part_bytes=part_bytes, **keys) for n in (1, 9) for keys in ({}, {"memory": "64MiB"})
+    ]
+    arguments = [process.first_stage.target.arguments for plan in plans for process in plan.processes[1:2]]
+    assert all(each["max_bytes"] == (16_000_000 if part_bytes is None else 4_000_000) for each in arguments)
+
+
+@pytest.mark.parametrize("memory,window", [("1GiB", 11), ("64MiB", 3), ("24MB", 1)])
+def test_as_many_parts_are_in_flight_as_fit_into_the_memory(memory: str, window: int):
+    assert make_with_sink(workers=9, memory=memory).segments[1].window == window
+
+
+def test_a_memory_without_room_for_a_part_is_refused():
+    limits = SystemLimits(max_memory_bytes=1 << 40)
+    assert list(find_shortages(make_with_sink(memory="20MB"), limits)) == []
+    (message,) = find_shortages(make_with_sink(memory="18MB"), limits)
+    assert "raise `memory` to 20MB, or set a smaller `part_bytes`" in message
