@@ -5,7 +5,7 @@ transports    the socket for other ways to move buffers
 packet        the packet format, and fragments of an item that exceeds a packet
 pipe          the packet pipe of a hop, wake events, and waits for them
 memory        the shared memory of a process, and the leases that keep its blocks in use
-codec/        an item as a pickle and buffers, and back
+codec         an item as a pickle and buffers, and back
 packing       puts the parts of an item where the rule places them
 small_items   small items that share a packet
 sender        the sending end of a hop

@@ -305,7 +305,7 @@ def hosted(item: int) -> Any:
     """A tensor as it arrives from another device."""
     import torch
 
-    from stagepipe.transport.codec.tensors import to_host
+    from stagepipe.transport.codec import to_host
 
     return to_host(torch.full((100_000,), float(item)))
 

@@ -14,8 +14,7 @@ import torch
 from PIL import Image, ImageFile
 
 from stagepipe.transport import Encoder, TransportRule
-from stagepipe.transport.codec.arrays import _dtype_code, _dtype_code_cache
-from stagepipe.transport.codec.codec import ReducerTable
+from stagepipe.transport.codec import ReducerTable, _dtype_code, _dtype_code_cache
 from tests.support.transport.hops import LoopbackHop, is_in_arena
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagepipe.transport import TransportRule
-from stagepipe.transport.codec.arrays import StackedArrays, stack_arrays
+from stagepipe.transport.codec import StackedArrays, stack_arrays
 from tests.support.transport.hops import LoopbackHop
 
 
