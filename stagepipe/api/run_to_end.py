@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from stagepipe.api.pipeline import Pipeline
-from stagepipe.api.shard_output import ShardOutput
+from stagepipe.api.shard_output import ShardOutput, build_sink
 from stagepipe.core import RunError, UsageError, UserCode, build_target, import_target, require_callable
 from stagepipe.report import LiveRun
 from stagepipe.runtime import format_error, format_user_traceback
@@ -272,12 +272,12 @@ def _build_sink(
 
     If it takes `start`, it gets the number of items that an earlier run delivered; nothing for a new run.
     """
-    try:
+
+    def build() -> Any:
         has_start = items_delivered is not None and _has_start_parameter(target.uses, config_dir)
         start_argument = {"start": items_delivered} if has_start else {}
         with UserCode("sink"):
-            sink = build_target(target.uses, {**target.arguments, **start_argument}, config_dir)
-    except Exception as error:
-        message = f"sink: cannot be built: {format_error(error)}"
-        raise RunError(message, stage="sink", worker=0, trace=format_user_traceback(error)) from error
+            return build_target(target.uses, {**target.arguments, **start_argument}, config_dir)
+
+    sink = build_sink(build)
     return require_callable(sink, target.uses), getattr(sink, "close", _close_nothing)

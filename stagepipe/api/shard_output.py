@@ -242,13 +242,14 @@ class ShardOutput:
 
 def build_part_sink(sink: SinkSpec, config_dir: Path | None) -> PartSink:
     """Build a sink in this process, which makes the shards. Raises RunError."""
-    built = _build(lambda: build_target(sink.target.uses, sink.target.arguments, config_dir))
+    built = build_sink(lambda: build_target(sink.target.uses, sink.target.arguments, config_dir))
     if isinstance(built, PartSink):
         return built
     raise UsageError(f"sink: `{sink.target.label}` has `writes_parts`, but is no subclass of stagepipe.sinks.PartSink")
 
 
-def _build(make: Callable[[], Any]) -> Any:
+def build_sink(make: Callable[[], Any]) -> Any:
+    """Build a sink in this process. Raises RunError for any error."""
     try:
         return make()
     except Exception as error:

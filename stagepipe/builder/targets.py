@@ -22,6 +22,7 @@ from stagepipe.core import (
     Deferred,
     UsageError,
     find_import_path,
+    has_call_method,
     has_object,
     is_class_or_classmethod,
     is_generator,
@@ -86,11 +87,6 @@ def make_target(function: Any, method: str) -> CallTarget:
     ):
         return CallTarget(function.func, function.keywords, name, is_generator(function))
     return CallTarget(function, {}, name, is_generator(function))
-
-
-def has_call_method(cls: type) -> bool:
-    """Return whether instances of a class can be called."""
-    return any("__call__" in base.__dict__ for base in cls.__mro__)
 
 
 def is_generator_call(target: Any) -> bool:

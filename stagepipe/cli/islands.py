@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stagepipe.cli.progress import ProgressDisplay
 from stagepipe.cli.report import (
@@ -76,20 +76,19 @@ def refuse_options(given: Mapping[str, object]) -> None:
 
 def _write_reports(results: Sequence[IslandResult], paths: Sequence[Path]) -> list[str]:
     by_rank = sorted(results, key=lambda result: result.rank)
-    document = {"schema": _SCHEMA, "islands": [_to_entry(result) for result in by_rank]}
+    islands = [
+        {
+            "rank": result.rank,
+            "node": result.node,
+            "status": _describe_status(result),
+            "error": result.error,
+            "report": result.report and json.loads(result.report),
+        }
+        for result in by_rank
+    ]
+    document = {"schema": _SCHEMA, "islands": islands}
     content = f"{json.dumps(document, indent=2)}\n".encode()
     return [error for path in paths if (error := write_report_file(path, content))]
-
-
-def _to_entry(result: IslandResult) -> dict[str, Any]:
-    report = None if result.report is None else json.loads(result.report)
-    return {
-        "rank": result.rank,
-        "node": result.node,
-        "status": _describe_status(result),
-        "error": result.error,
-        "report": report,
-    }
 
 
 def _describe_status(result: IslandResult) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -46,25 +46,16 @@ def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
             raise UsageError(message)
 
 
-class WrittenReports(NamedTuple):
-    """The paths that a report was written to, and an error for each other one."""
-
-    paths: list[Path]
-    errors: list[str]
-
-
-def write_reports(report: Report, paths: list[Path]) -> WrittenReports:
-    """Write the report to each path: as JSON, or as a page of HTML. One that cannot be written stops no other."""
+def write_reports(report: Report, paths: list[Path]) -> dict[Path, str]:
+    """Write the report to each path: as JSON, or as a page of HTML. Return the error of each, "" if it is written."""
     from stagepipe.report import render_html, to_json
 
-    written = WrittenReports([], [])
-    for path in paths:
-        content = render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report)
-        if error := write_report_file(path, content):
-            written.errors.append(error)
-        else:
-            written.paths.append(path)
-    return written
+    return {
+        path: write_report_file(
+            path, render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report)
+        )
+        for path in paths
+    }
 
 
 def write_report_file(path: Path, content: bytes) -> str:
@@ -77,10 +68,10 @@ def write_report_file(path: Path, content: bytes) -> str:
     return ""
 
 
-def raise_report_errors(errors: Sequence[str]) -> None:
+def raise_report_errors(errors: Iterable[str]) -> None:
     """Raise RunError if there are any."""
-    if errors:
-        raise RunError("\n".join(errors))
+    if found := "\n".join(filter(None, errors)):
+        raise RunError(found)
 
 
 def print_report(report: Report, *, is_verbose: bool) -> None:
@@ -127,7 +118,7 @@ def report(
     if second is not None:
         print_renderable(render_comparison(compare_runs(read, _read_report(second))))
     elif paths:
-        raise_report_errors(write_reports(read, paths).errors)
+        raise_report_errors(write_reports(read, paths).values())
     else:
         print_renderable(draw_report(read, verbose))
 

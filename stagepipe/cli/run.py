@@ -147,11 +147,11 @@ def _write_results(pipeline: Pipeline, report_paths: list[Path], *, is_quiet: bo
     trace_path = pipeline.written_trace
     if not is_quiet:
         print_report(result, is_verbose=is_verbose)
-        paths = [*written.paths, *([] if trace_path is None else [trace_path])]
+        paths = [*(path for path in written if not written[path]), *([] if trace_path is None else [trace_path])]
         print("".join(f"wrote {path}\n" for path in paths), end="", file=sys.stderr)
     if pipeline.trace_path is None or trace_path is not None:
-        return written.errors
-    return [*written.errors, f"the trace {pipeline.trace_path} was not written: see the warning above"]
+        return list(written.values())
+    return [*written.values(), f"the trace {pipeline.trace_path} was not written: see the warning above"]
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:

@@ -30,7 +30,7 @@ from stagepipe.config.document import MapEntry, MapNode, Node, ScalarNode, to_pl
 from stagepipe.config.source_code import is_known_stream
 from stagepipe.config.suggestions import DATALOADER_ARGUMENT_HINTS
 from stagepipe.config.value_types import format_value
-from stagepipe.core import Problem, closest_match, find_iterator, get_class_path
+from stagepipe.core import Problem, closest_match, find_iterator, get_class_path, has_call_method
 from stagepipe.spec import SourceReading, SourceSpec, Target, iter_keys
 
 _CLASSES_BY_ALIAS: Final = {
@@ -328,7 +328,7 @@ def _expand_shorthand(source_arguments: MapNode) -> MapNode:
 def _is_plain_class(node: Node) -> bool:
     """Return whether an argument is a class without `__call__`, such as `tuple`: it is called itself."""
     value = node.value if isinstance(node, ScalarNode) else None
-    return inspect.isclass(value) and not any("__call__" in base.__dict__ for base in value.__mro__)
+    return inspect.isclass(value) and not has_call_method(value)
 
 
 def _to_target_node(node: Node) -> Node:

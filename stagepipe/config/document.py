@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -150,6 +150,16 @@ def iter_children(node: Node) -> Iterator[tuple[Any, Node]]:
         yield from ((key, entry.node) for key, entry in node.entries.items())
     elif isinstance(node, ListNode):
         yield from enumerate(node.items)
+
+
+def map_children(node: Node, function: Callable[[Any, Node], Node]) -> Node:
+    """Return a mapping or list with `function(key, child)` in the place of each child; a scalar as it is."""
+    if isinstance(node, MapNode):
+        entries = {key: MapEntry(e.key_location, function(key, e.node)) for key, e in node.entries.items()}
+        return MapNode(entries, node.location)
+    if isinstance(node, ListNode):
+        return ListNode(tuple(function(index, item) for index, item in enumerate(node.items)), node.location)
+    return node
 
 
 def get_child(node: Node, key: Any) -> Node | None:
@@ -664,7 +674,7 @@ def _parse_parts(text: str, start: int = 0, depth: int = 0) -> tuple[tuple[str |
 class ReferenceResolver:
     """Resolves the references of one config. Collects mistakes in `problems`; a bad reference becomes null."""
 
-    variables: MapNode | None
+    variables: Node | None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     problems: list[Problem] = field(default_factory=list)
     _open_variables: list[tuple[str, ...]] = field(default_factory=list)
@@ -678,13 +688,8 @@ class ReferenceResolver:
         return self._resolved_by_id[id(node)][1]
 
     def _resolve_uncached(self, node: Node) -> Node:
-        if isinstance(node, MapNode):
-            entries = {
-                key: MapEntry(entry.key_location, self.resolve(entry.node)) for key, entry in node.entries.items()
-            }
-            return MapNode(entries, node.location)
-        if isinstance(node, ListNode):
-            return ListNode(tuple(self.resolve(item) for item in node.items), node.location)
+        if not isinstance(node, ScalarNode):
+            return map_children(node, lambda _, child: self.resolve(child))
         if not isinstance(node.value, str) or "${" not in node.value:
             return node
         try:
@@ -761,7 +766,7 @@ class ReferenceResolver:
             self._open_variables.pop()
 
     def _resolve_variable_path(self, path: tuple[str, ...], name: str) -> Node:
-        node: Node = self.variables or MapNode()
+        node: Node = self.variables if isinstance(self.variables, MapNode) else MapNode()
         for step in path:
             node = self._resolve_if_scalar(node)
             child = get_child(node, int(step) if isinstance(node, ListNode) and step.isdecimal() else step)

@@ -40,6 +40,7 @@ from stagepipe.config.document import (
     check_size,
     from_plain,
     iter_children,
+    map_children,
     parse_mapping,
     read_file,
     resolve_environment,
@@ -95,8 +96,8 @@ class OmegaConfResolver:
 
     def resolve(self, root: MapNode) -> MapNode:
         """Return `root` (`unresolved_values` plus overrides) with every interpolation resolved that OmegaConf knows."""
-        resolved: MapNode = self._resolve_children(root, self._update_source(to_plain(root)))
-        return resolved
+        conf = self._update_source(to_plain(root))
+        return map_children(root, lambda key, child: self._resolve_child(child, conf, key))  # type: ignore[return-value]
 
     def _update_source(self, values: Any) -> Any:
         """Return a copy of the OmegaConf object with new values, inside a copy of its parent config."""
@@ -109,19 +110,9 @@ class OmegaConfResolver:
         self._omegaconf.update(parent_config, key, updated, merge=False)
         return self._omegaconf.select(parent_config, key)
 
-    def _resolve_children(self, node: Any, conf: Any) -> Any:
-        if isinstance(node, MapNode):
-            entries = {
-                k: MapEntry(e.key_location, self._resolve_child(e.node, conf, k)) for k, e in node.entries.items()
-            }
-            return replace(node, entries=entries)
-        return replace(
-            node, items=tuple(self._resolve_child(item, conf, index) for index, item in enumerate(node.items))
-        )
-
     def _resolve_child(self, node: Node, conf: Any, key: Any) -> Node:
         if isinstance(node, MapNode | ListNode):
-            return self._resolve_children(node, conf[key])  # type: ignore[no-any-return]
+            return map_children(node, lambda inner_key, child: self._resolve_child(child, conf[key], inner_key))
         if not isinstance(node.value, str) or "${" not in node.value:
             return node
         try:
@@ -166,14 +157,11 @@ def apply_extends(root: MapNode, folder: Path, ancestors: tuple[Path, ...] = ())
 
 def _rebase_paths(node: Any, prefix: str) -> Any:
     """Rewrite a base's relative files (`uses: ./ops.py:decode`) relative to the folder of the extending file."""
-    if prefix == "." or isinstance(node, ScalarNode):
+    if prefix == ".":
         return node
-    if isinstance(node, ListNode):
-        return replace(node, items=tuple(_rebase_paths(item, prefix) for item in node.items))
-    entries = {
-        key: MapEntry(entry.key_location, _rebase_paths(entry.node, prefix)) for key, entry in node.entries.items()
-    }
-    rebased = MapNode(entries, node.location)
+    rebased = map_children(node, lambda _, child: _rebase_paths(child, prefix))
+    if not isinstance(rebased, MapNode):
+        return rebased
     arguments = rebased.get("with")
     if is_dataset_source(rebased) and isinstance(arguments, MapNode):
         rebased = rebased.with_entry("with", _rebase_path_values(arguments, SHORTHAND_ARGUMENTS, prefix))
@@ -447,11 +435,8 @@ def _load_root(
     if interpolations is not None:
         root = interpolations.resolve(root)
     root = _fill_in_name(root, path)
-    variables = root.get("vars")
-    resolver = ReferenceResolver(variables=variables if isinstance(variables, MapNode) else None)
-    resolved = resolver.resolve(root)
-    if not isinstance(resolved, MapNode):  # pragma: no cover - a mapping stays one
-        raise ConfigError([root.location.make_problem("a config must be a mapping")])
+    resolver = ReferenceResolver(variables=root.get("vars"))
+    resolved: MapNode = resolver.resolve(root)  # type: ignore[assignment]  # a mapping stays one
     config_dir = None if path is None else path.resolve().parent
     resolved, reading = normalize_source(resolved, config_dir, problems)
     check_size(resolved)
@@ -496,9 +481,7 @@ def _derive_fields(
 def locate_targets(path: Path, overrides: Sequence[str] = ()) -> list[tuple[str, SourceLocation]]:
     """Return the import paths of a config that `load` accepts, each with its place."""
     root = apply_overrides(read_with_bases(path), overrides, [])
-    variables = root.get("vars")
-    resolved = ReferenceResolver(variables=variables if isinstance(variables, MapNode) else None).resolve(root)
-    return list(_iter_uses(resolved))
+    return list(_iter_uses(ReferenceResolver(variables=root.get("vars")).resolve(root)))
 
 
 def _iter_uses(node: Node) -> Iterator[tuple[str, SourceLocation]]:
@@ -543,13 +526,12 @@ def _locate_stages(root: MapNode) -> MapNode:
     stages = root.get("stages")
     if not isinstance(stages, ListNode):
         return root
-    named = tuple(
-        from_plain(to_plain(stage), replace(stage.location, stage=stage.get_text("name") or ""))
-        if isinstance(stage, MapNode)
-        else stage
-        for stage in stages.items
-    )
-    return root.with_entry("stages", ListNode(named, stages.location))
+
+    def locate(_: Any, stage: Node) -> Node:
+        name = stage.get_text("name") if isinstance(stage, MapNode) else None
+        return from_plain(to_plain(stage), replace(stage.location, stage=name)) if name else stage
+
+    return root.with_entry("stages", map_children(stages, locate))
 
 
 def _fill_in_name(root: MapNode, path: Path | None) -> MapNode:

@@ -29,7 +29,7 @@ from stagepipe.config.source_code import (
 )
 from stagepipe.config.suggestions import make_value_hint
 from stagepipe.config.value_types import format_value, make_boolean_hint
-from stagepipe.core import PACKAGE_DIR, closest_match
+from stagepipe.core import PACKAGE_DIR, closest_match, has_call_method
 
 
 class ValueKind(Enum):
@@ -510,7 +510,7 @@ def inspect_object(target: object) -> Callee:
     is_factory = inspect.isclass(target) or (
         inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
     )
-    has_call = _class_has_call(target)
+    has_call = has_call_method(target) if inspect.isclass(target) else None
     try:
         signature = inspect.signature(target) if callable(target) else None
     except (ValueError, TypeError):
@@ -549,12 +549,6 @@ def _find_definition(target: object, lookup: DefinitionLookup) -> Definition | N
     except (AttributeError, KeyError, BrokenSourceError):  # a local function; changed since it was imported
         return None
     return found if isinstance(found, Definition) else None
-
-
-def _class_has_call(target: object) -> bool | None:
-    if not inspect.isclass(target):
-        return None
-    return any("__call__" in vars(base) for base in target.__mro__)
 
 
 _PLAIN_TYPES: Final = frozenset({type(None), bool, int, float, str, list, tuple, dict})

@@ -212,7 +212,7 @@ class CallCheck:
     label: str
     callee: Callee
     role: TargetRole
-    arguments: dict[str, MapEntry] | object
+    arguments: Mapping[str, MapEntry]
     field_mapping: MapNode | None
     location: SourceLocation
     implicit_arguments: frozenset[str] = frozenset()
@@ -221,7 +221,7 @@ class CallCheck:
 
     def check(self, signature: Signature) -> Iterator[Problem]:
         """Yield the problems of the call."""
-        arguments: dict[str, MapEntry] = self.arguments if isinstance(self.arguments, dict) else {}
+        arguments = self.arguments
         parameters = dict(signature.parameters)
         is_called_with_item = self.callee.kind is CalleeKind.FUNCTION and self.role in {
             TargetRole.STAGE,
@@ -230,13 +230,13 @@ class CallCheck:
         field_names: set[str] = set()
         if is_called_with_item and self.field_mapping is not None:
             field_names = {str(key) for key in self.field_mapping.entries}
-            yield from self._check_unknown_arguments(self.field_mapping.entries.items(), parameters, "field")
+            yield from self._check_unknown_arguments(self.field_mapping.entries, parameters, "field")
         elif is_called_with_item:
             item = next((p.name for p in parameters.values() if p.kind in _POSITIONAL_KINDS), None)
             yield from self._check_item_parameter(item, arguments, parameters)
             parameters.pop(item or "", None)
             arguments = {key: entry for key, entry in arguments.items() if key != item}
-        yield from self._check_unknown_arguments(arguments.items(), parameters, "with")
+        yield from self._check_unknown_arguments(arguments, parameters, "with")
         if self.role is not TargetRole.ARGUMENT or self.callee.kind is CalleeKind.FACTORY:
             # Do not report a misspelt argument as missing too.
             misspelt = {closest_match(str(key), parameters) for key in arguments if key not in parameters}
@@ -246,7 +246,7 @@ class CallCheck:
             yield from self._check_values(arguments, parameters)
 
     def _check_item_parameter(
-        self, item: str | None, arguments: dict[str, MapEntry], parameters: dict[str, Parameter]
+        self, item: str | None, arguments: Mapping[str, MapEntry], parameters: dict[str, Parameter]
     ) -> Iterator[Problem]:
         if item is None and not any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values()):
             message = f"`{self.label}` cannot receive an item: it has no positional parameter"
@@ -264,13 +264,13 @@ class CallCheck:
         return "an argument bound by name" if config_key == "with" else "`.map_field`"
 
     def _check_unknown_arguments(
-        self, arguments: object, parameters: dict[str, Parameter], config_key: str
+        self, arguments: Mapping[str, MapEntry], parameters: dict[str, Parameter], config_key: str
     ) -> Iterator[Problem]:
         takes_any_name = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
         known = [
             p.name for p in parameters.values() if p.kind in {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
         ]
-        for key, entry in arguments:  # type: ignore[attr-defined]
+        for key, entry in arguments.items():
             parameter = parameters.get(key)
             if parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY:
                 message = (

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from stagepipe.config.document import (
     ListNode,
-    MapEntry,
     MapNode,
     Node,
     ScalarNode,
@@ -20,6 +19,8 @@ from stagepipe.config.document import (
     find_location,
     find_node,
     is_null,
+    iter_children,
+    map_children,
     to_plain,
     write_flow_yaml,
 )
@@ -110,17 +111,14 @@ def _find_intended_key(path: ConfigPath) -> str | None:
 
 def drop_null_keys(node: Node, mapping_path: str = "") -> Node:
     """Return the config without its null keys; null means the same as leaving the key out."""
-    if isinstance(node, ListNode):
-        items = tuple(drop_null_keys(item, f"{mapping_path}[]") for item in node.items)
-        return ListNode(items, node.location)
-    if not isinstance(node, MapNode) or mapping_path not in MODEL_BY_MAPPING_PATH:
-        return node
-    entries = {key: e for key, e in node.entries.items() if not is_null(e.node)}
-    remaining_entries = {
-        key: MapEntry(e.key_location, drop_null_keys(e.node, f"{mapping_path}.{key}".lstrip(".")))
-        for key, e in entries.items()
-    }
-    return MapNode(remaining_entries, node.location)
+    if isinstance(node, MapNode):
+        if mapping_path not in MODEL_BY_MAPPING_PATH:
+            return node
+        node = node.without(*(key for key, child in iter_children(node) if is_null(child)))
+    is_list = isinstance(node, ListNode)
+    return map_children(
+        node, lambda key, child: drop_null_keys(child, f"{mapping_path}{'[]' if is_list else f'.{key}'}".lstrip("."))
+    )
 
 
 def _to_problem(root: MapNode, mistake: Mistake) -> Problem:

@@ -350,11 +350,7 @@ def check_cache(value: Any) -> CacheSpec:
     """
     if not isinstance(value, Mapping):
         return CacheSpec(path=_check_cache_path(value))
-    for key in value:
-        if key not in _CACHE_KEYS:
-            closest = closest_match(str(key), _CACHE_KEYS)
-            hint = f"did you mean `{closest}`?" if closest else "it has the keys `path`, `key` and `deterministic`"
-            raise InvalidValueError(f"unknown key `{key}`", hint).at(key, is_key=True)
+    _require_keys(value, _CACHE_KEYS)
     if "path" not in value:
         raise InvalidValueError("`path` is missing", "write {path: cache/, key: v1}")
     return CacheSpec(
@@ -534,7 +530,7 @@ def _require_keys(value: Mapping[Any, Any], keys: tuple[str, ...], *path: str) -
     for key in value:
         if key not in keys:
             closest = closest_match(str(key), keys)
-            listed = " and ".join(f"`{name}`" for name in keys)
+            listed = " and ".join(filter(None, (", ".join(f"`{name}`" for name in keys[:-1]), f"`{keys[-1]}`")))
             hint = f"did you mean `{closest}`?" if closest else f"it has the key{'s' * (len(keys) > 1)} {listed}"
             raise InvalidValueError(f"unknown key `{key}`", hint).at(*path, key, is_key=True)
 

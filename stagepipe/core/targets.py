@@ -71,6 +71,11 @@ def build_argument(value: Any, config_dir: Path | None) -> Any:
     return value
 
 
+def has_call_method(target: type) -> bool:
+    """Return whether the instances of a class can be called."""
+    return any("__call__" in vars(base) for base in target.__mro__)
+
+
 def is_class_or_classmethod(target: object) -> bool:
     """Whether `target` is a class or a classmethod: those are called once, with their arguments."""
     is_classmethod = inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))

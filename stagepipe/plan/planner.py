@@ -139,17 +139,7 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
         part_of=row,
     )
     stages = [
-        StageSpec(
-            name=name,
-            target=sink.target,
-            workers=sink.workers,
-            when=sink.when,
-            threads=sink.threads,
-            cpus=sink.cpus,
-            env=sink.env,
-            timeout_ns=sink.timeout_ns,
-            sink_path=_get_path(spec, sink),
-        )
+        StageSpec(**{**_get_common_fields(sink, StageSpec), "name": name, "sink_path": _get_path(spec, sink)})
         for sink, name in zip(writers, names, strict=True)
     ]
     return replace(spec, stages=(*spec.stages, parts, *stages))
@@ -355,7 +345,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, **choice
     )
 
 
-def _get_common_fields(spec: PipelineSpec | StageSpec, target: type[Plan | StageSpec]) -> dict[str, Any]:
+def _get_common_fields(spec: PipelineSpec | StageSpec | SinkSpec, target: type[Plan | StageSpec]) -> dict[str, Any]:
     """Return the values of a spec for the fields that `target` has too; the planner chooses `memory_bytes`."""
     names = {field.name for field in fields(target)} - {"memory_bytes"}
     return {field.name: getattr(spec, field.name) for field in fields(spec) if field.name in names}
