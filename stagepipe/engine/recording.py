@@ -296,7 +296,7 @@ def _make_restart_reports(
     ]
     reports += [
         (
-            restart.began_at_ns + restart.stall.stalled_ns,
+            restart.stall.at_ns,
             WorkerRestartReport(
                 stage="", worker=-1, cause=restart.stall.description, item="", lost_ns=restart.lost_ns, kind="stall"
             ),

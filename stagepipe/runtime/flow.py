@@ -13,27 +13,8 @@ from itertools import pairwise
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from stagepipe.plan import Plan
 from stagepipe.timing import Board, TraceBuffer, TraceKind
 from stagepipe.transport import LeaseExtent, PipeWaiter, SharedMemoryPool, WakeEvent
-
-
-class SegmentWindows:
-    """The current windows of the segments, in items: `windows`, and `small_item_windows` for items of few bytes."""
-
-    def __init__(self, plan: Plan) -> None:
-        """Start with the plan's windows."""
-        self.windows = [segment.window for segment in plan.segments]
-        self.small_item_windows = [segment.small_item_window for segment in plan.segments]
-
-    def halve(self) -> bool:
-        """Halve all windows. Returns False if each is 1 already."""
-        if max(self.windows + self.small_item_windows) == 1:
-            return False
-        self.windows = [max(1, window // 2) for window in self.windows]
-        self.small_item_windows = list(self.windows)
-        return True
-
 
 _WAIT_TICK_S = 0.005
 _FULL_WINDOW_TICK_S = 0.1

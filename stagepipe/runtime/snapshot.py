@@ -157,5 +157,5 @@ def take_run_trace(supervisor: Supervisor) -> RunTrace:
             ProcessTrace(name, group, read_trace(resources.trace_fds[index]))
             for index, (name, group) in enumerate(names)
         ),
-        tuple(supervisor.recovery.restarts.history),
+        tuple(supervisor.recovery.restarts),
     )

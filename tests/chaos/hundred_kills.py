@@ -97,7 +97,7 @@ class Killer:
         deadline = time.monotonic() + _RECOVERY_TIMEOUT_S
         while time.monotonic() < deadline:
             workers = list(self._supervisor.workers.values())
-            if len(self._supervisor.recovery.restarts.history) == len(self.victims) and all(
+            if len(self._supervisor.recovery.restarts) == len(self.victims) and all(
                 worker.is_ready and worker.poll() is None for worker in workers
             ):
                 return

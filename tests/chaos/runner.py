@@ -54,8 +54,8 @@ class HangReporter:
         supervisor = getattr(run, "_supervisor", None)
         if supervisor is None:
             return "\n".join(lines)
-        recovery = supervisor.recovery
-        lines.append(f"--- generation {recovery.generation}, era {recovery.era}, interrupt {recovery._interrupt}")
+        machine = supervisor.recovery._machine
+        lines.append(f"--- generation {machine.generation}, era {machine.era}, interrupt {machine.interrupt}")
         for worker in list(supervisor.workers.values()):
             region = supervisor.board.region(worker.slot.process_index)
             with contextlib.suppress(ProcessLookupError):

@@ -119,7 +119,7 @@ class Trial:
         running = Pipeline(with_start(config))
         deaths: list[Any] = []
         try:
-            deaths = running.start()._run._supervisor.recovery.restarts.history  # type: ignore[union-attr]
+            deaths = running.start()._run._supervisor.recovery.restarts  # type: ignore[union-attr]
             return self._run_epochs(running, state)
         finally:
             started_s = time.monotonic()

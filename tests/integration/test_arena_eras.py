@@ -7,8 +7,7 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.runtime.flow import StaleLeaseReporter
-from stagepipe.runtime.supervisor.recovery import ArenaEras
-from stagepipe.timing import Board, BoardLayout, make_board_fd
+from stagepipe.runtime.supervisor.workers import punch_unleased
 from stagepipe.transport import Arena, SharedMemoryPool, era_span_bytes, extend_arena_fd, make_arena_fd, make_byte_pipe
 from tests.support.kills import kill, until, until_ready
 from tests.support.pipelines import pipeline, stage
@@ -26,53 +25,30 @@ def fds():
         os.close(fd)
 
 
-@pytest.fixture
-def board():
-    layout = BoardLayout(1, (0, 0))
-    fd = make_board_fd(layout)
-    yield Board(fd, layout)
-    os.close(fd)
-
-
 def resident_bytes(fd: int) -> int:
     return os.fstat(fd).st_blocks * 512
 
 
-def test_blocks_without_a_lease_are_punched_out_when_all_processes_have_entered(fds, board):
+def test_only_blocks_without_a_lease_are_punched_out(fds):
     arenas = {0: fds[0], 1: fds[1]}
-    eras = ArenaEras(LIMIT_BYTES, arenas, board, (0, 1))
     arena = Arena(0, fds[0], LIMIT_BYTES)
     memory = SharedMemoryPool(arena, arenas, {0: fds[2]}, limit_bytes=LIMIT_BYTES)
     kept, lost = memory.loan(ITEM_BYTES), memory.loan(ITEM_BYTES)
     kept[:], lost[:] = 7, 8
     memory.release_queue.clear()
-    eras.begin_era(2 * ITEM_BYTES)
-    assert board.stale_bytes == 2 * ITEM_BYTES
+    extend_arena_fd(fds[0], LIMIT_BYTES, 1)
     del lost  # as if a dead process had leased it
-    memory.begin_era(eras.current_era)
+    memory.begin_era(1)
     assert memory.loan(ITEM_BYTES).block_id[1] >= era_span_bytes(LIMIT_BYTES), "blocks come from a fresh range"
     stale_leases = memory.stale_leases()
     assert [nbytes for _, _, nbytes in stale_leases] == [ITEM_BYTES]
-    assert not eras.record_era_entry(0, 1, stale_leases), "the other process may have leases too"
     assert resident_bytes(fds[0]) > 2 * ITEM_BYTES
-    assert eras.record_era_entry(1, 1, [])
+    punch_unleased(arenas, era_span_bytes(LIMIT_BYTES), stale_leases)
     assert (kept == 7).all()
-    assert board.stale_bytes == ITEM_BYTES
     assert resident_bytes(fds[0]) < 2 * ITEM_BYTES + 8192
     del kept
     memory.flush_releases()
     assert memory.stale_leases() == []
-    assert eras.record_era_entry(0, 1, [])
-    assert board.stale_bytes == 0
-
-
-def test_nothing_is_punched_out_until_every_process_has_entered_the_newest_era(fds, board):
-    eras = ArenaEras(LIMIT_BYTES, {0: fds[0], 1: fds[1]}, board, (0, 1))
-    eras.begin_era(0)
-    assert not eras.record_era_entry(0, 1, [])
-    eras.begin_era(0)
-    assert not eras.record_era_entry(1, 2, []), "process 0 is one era behind"
-    assert eras.record_era_entry(0, 2, [])
 
 
 def test_a_block_of_an_older_era_is_copied_and_not_forwarded(fds):

@@ -77,7 +77,7 @@ def test_trace_of_a_killed_worker_is_complete(tmp_path):
             del item
             if index in {5, 15}:
                 kill(running, 1)
-        pids = {restart.death.pid for restart in running._run._supervisor.recovery.restarts.history}
+        pids = {restart.death.pid for restart in running._run._supervisor.recovery.restarts}
     check = check_trace(load_trace(path))
     assert found == outputs(CHAIN, inline=True)
     assert not check.problems

@@ -7,8 +7,9 @@
 
 The exit status is 1 if a pipeline goes wrong; with a broken rule, if none does.
 
-The model is the oracle of the protocol: it states the rules in as little code as possible, and the product follows them
-without importing it. If the two disagree, one of them has a defect. All processes of the model run in one thread under
+The model is the oracle of the protocol: it states the rules in as little code as possible. Its supervisor is the
+product's own state machine (`runtime/supervisor/recovery.py`), so each trial tests that; its workers, order points and
+sink are models, and the product follows them without importing them. All processes of the model run in one thread under
 a random scheduler that a seed determines, so every interleaving is cheap to try and every failure repeats.
 
 It covers keys, order points, windows, cursors, seeks, generations, eras, leases and the wipe of memory after a death.
@@ -33,15 +34,14 @@ about speed, and a stall begins as soon as nothing can move.
     random_pipelines    the pipeline of a seed, and its plain run
     stage_functions     what stages compute
     pipeline            the processes, the random scheduler, kills, wipes
-    seeks               the supervisor's part of a seek, and of a stall
-    deaths              whom it blames for a death
+    supervisor          the product's state machine of recovery, in a shell of the model; broken where a rule says so
     order_points        Batch, Shuffle, the sink
     reorder             how an order point restores the order of keys
     workers, sources    the other processes
     processes           what all processes share: generation, era, leases
     windows             the board of progress words
     memory              blocks and references
-    packets, cursors    what travels, and the state from which the rest can be made again
+    packets             what travels
     rules               the rules that can be broken
 """
 

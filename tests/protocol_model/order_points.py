@@ -6,7 +6,9 @@ import enum
 from collections import deque
 from typing import Any
 
-from tests.protocol_model.cursors import Cursor, ErrorSkip
+from msgspec.structs import replace
+
+from stagepipe.core import Cursor, ImposedSkip
 from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.reorder import Reorder
@@ -64,7 +66,7 @@ class OrderPoint(Process):
         self.epoch = seek.epoch
         self.cursor = seek.cursor
         if not self.shared.keeps(Rule.REMEMBER_EMITTED_KEYS):
-            self.cursor = self.cursor._replace(emitted_keys=frozenset())
+            self.cursor = replace(self.cursor, emitted_keys=frozenset())
         self.reorder = Reorder(
             self.cursor,
             self._give_back,
@@ -98,7 +100,7 @@ class OrderPoint(Process):
             self.memory.retain(block)
             self.leases.append(block)
         rows = [chunk._replace(kind=EntryKind.ITEM, key=(first + row,), row=row) for row in range(chunk.rows)]
-        if chunk.key == self.cursor.last and not self.shared.keeps(Rule.KEEP_OTHER_ROWS):
+        if chunk.key == self.cursor.last_key and not self.shared.keeps(Rule.KEEP_OTHER_ROWS):
             for _ in rows:
                 self.drop_lease(block)
             return [row._replace(kind=EntryKind.TOMBSTONE, block=None) for row in rows]
@@ -119,10 +121,10 @@ class OrderPoint(Process):
             last = leaf.key
             if leaf.row >= 0 and not self.shared.keeps(Rule.CURSOR_INSIDE_CHUNK):
                 last = (last[0] + leaf.rows - 1 - leaf.row,)
-            self.cursor = cursor._replace(item=last[0], last=last, emitted=0, skips=skips)
+            self.cursor = replace(cursor, item=last[0], last_key=last, emitted_count=0, skips=skips)
             return
         item = cursor.item if self.shared.keeps(Rule.RESUME_AT_LOWEST_OPEN) else max(cursor.item, leaf.key[0] + 1)
-        self.cursor = cursor._replace(item=item, emitted_keys=cursor.emitted_keys | {leaf.key})
+        self.cursor = replace(cursor, item=item, emitted_keys=cursor.emitted_keys | {leaf.key})
 
     def _end_item(self) -> None:
         ended = self.reorder.item - 1
@@ -137,7 +139,7 @@ class OrderPoint(Process):
             self._uncounted += 1
         self.board.publish_consumed(self.segment, self.generation, self._consumed_items)
 
-    def _add_skips(self, skips: frozenset[ErrorSkip]) -> None:
+    def _add_skips(self, skips: frozenset[ImposedSkip]) -> None:
         """Note the error skips that shaped the item just consumed."""
 
     def _finish(self) -> None:
@@ -225,7 +227,7 @@ class GroupingPoint(OrderPoint):
     def consume(self, entry: Entry) -> None:
         """Add a leaf to the group. A complete group becomes outputs."""
         if entry.kind is EntryKind.SKIP:
-            self.skips |= {ErrorSkip(entry.stage, entry.key)}
+            self.skips |= {ImposedSkip(entry.stage, entry.key)}
         if entry.kind is not EntryKind.ITEM:
             return
         is_row = entry.row >= 0
@@ -244,11 +246,11 @@ class GroupingPoint(OrderPoint):
         super()._begin(seek)
         self.number = seek.first_number
         self.group: list[Any] = []
-        self.group_start = seek.cursor._replace(emitted=0, skips=frozenset())
-        self.emitted = seek.cursor.emitted
-        self.skips: frozenset[ErrorSkip] = frozenset()
+        self.group_start = replace(seek.cursor, emitted_count=0, skips=frozenset())
+        self.emitted = seek.cursor.emitted_count
+        self.skips: frozenset[ImposedSkip] = frozenset()
 
-    def _add_skips(self, skips: frozenset[ErrorSkip]) -> None:
+    def _add_skips(self, skips: frozenset[ImposedSkip]) -> None:
         self.skips |= skips
 
     def _send(self) -> bool:
@@ -272,7 +274,7 @@ class GroupingPoint(OrderPoint):
                 continue
             after = self.cursor  # where the next group begins
             if index < len(values) - 1:
-                after = self.group_start._replace(emitted=index + 1, skips=self.skips)
+                after = replace(self.group_start, emitted_count=index + 1, skips=self.skips)
             block = self.memory.allocate(self.name, self.era, value)
             entry = Entry(
                 self.generation,
@@ -292,4 +294,4 @@ class GroupingPoint(OrderPoint):
     def _outputs(self) -> list[Any]:
         if self.grouping is Grouping.BATCH:
             return [batched(self.group)]
-        return shuffled(self.group, epoch=self.epoch, item=self.group_start.item, last=self.group_start.last)
+        return shuffled(self.group, epoch=self.epoch, item=self.group_start.item, last=self.group_start.last_key)

@@ -6,7 +6,7 @@ import enum
 from collections import deque
 from typing import NamedTuple
 
-from tests.protocol_model.cursors import Cursor, ErrorSkip, Key
+from stagepipe.core import Cursor, ImposedSkip, Key
 from tests.protocol_model.memory import Block
 from tests.protocol_model.rules import Rule
 
@@ -36,9 +36,9 @@ class Entry(NamedTuple):
     parts: int = 0
     after: Cursor | None = None
     """From an order point: the cursor from which all that follows this item can be made again."""
-    skips: frozenset[ErrorSkip] = frozenset()
+    skips: frozenset[ImposedSkip] = frozenset()
     """The error skips that shaped this item."""
-    stage: int = -1
+    stage: str = ""
     """The stage that failed, if the kind is SKIP."""
     row: int = -1
     """The item's place in the chunk that the block holds; below 0 if the block holds a single value."""

@@ -8,25 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.protocol_model.cursors import Cursor
-from tests.protocol_model.deaths import OnPoison
+from stagepipe.core import Cursor
 from tests.protocol_model.order_points import Grouping, GroupingPoint, Sink
 from tests.protocol_model.packets import Hop
 from tests.protocol_model.processes import Process, SharedState
 from tests.protocol_model.rules import Rule
-from tests.protocol_model.seeks import SeekCoordinator
 from tests.protocol_model.sources import Source
 from tests.protocol_model.stage_functions import DeadlyValues, Function
+from tests.protocol_model.supervisor import OnPoison, Supervisor
 from tests.protocol_model.windows import Board
 from tests.protocol_model.workers import Worker
 
 MAX_STEPS = 400_000
 _MAX_IDLE_STEPS = 3000
 """More steps in which no process had anything to do mean that none ever will."""
-_ANSWER_CHANCE = 0.1
-_NOTIFY_CHANCE = 0.2
+_SUPERVISOR_CHANCE = 0.2
 _KILL_CHANCE = 0.004
-_WIPE_CHANCE = 0.05
+_REPORT_CHANCE = 0.05
 _LOSS_CHANCE = 0.02
 
 
@@ -107,14 +105,14 @@ class Pipeline:
             segment += isinstance(step, GroupingStep)
         self.sink = Sink(segment, self.shared, incoming=self.hops[-1])
         self.processes.append(self.sink)
-        self.seeks = SeekCoordinator(rnd, self.shared, self.processes, self.sink, on_poison)
-        source.delivered_item = self.seeks.delivered_source_item
+        self.supervisor = Supervisor(rnd, self.shared, self.processes, self.sink, on_poison)
+        source.delivered_item = self.supervisor.delivered_source_item
         self.start(epoch=0)
 
     def start(self, *, epoch: int, cursor: Cursor | None = None) -> None:
         """Begin an epoch, at its start or at a cursor. An iteration that still runs must be stopped first."""
         self.sink.delivered = []
-        self.seeks.begin_generation(cursor, epoch, new_era=False)
+        self.supervisor.start(cursor, epoch)
 
     def run(self, kills: int, losses: int = 0) -> Outcome:
         """Run to the end of the epoch.
@@ -125,6 +123,7 @@ class Pipeline:
         troubles = Troubles(kills, losses)
         for _ in range(MAX_STEPS):
             chance = self._rnd.random()
+            self.supervisor.observe()
             if self._let_supervisor_act(chance):
                 continue
             self._make_trouble(troubles, chance)
@@ -132,24 +131,21 @@ class Pipeline:
             if outcome is not None:
                 return outcome
             idle = 0 if self._step_one(self._rnd) else idle + 1
-            if idle > _MAX_IDLE_STEPS and self.shared.keeps(Rule.SEEK_WHEN_STALLED) and self._is_settled():
+            is_stalled = idle > _MAX_IDLE_STEPS and self.supervisor.is_settled
+            if is_stalled and self.shared.keeps(Rule.SEEK_WHEN_STALLED):
                 idle = 0
-                self.seeks.recover_from_stall()
+                self.supervisor.recover_from_stall()
         return Outcome.ENDLESS
 
     def _let_supervisor_act(self, chance: float) -> bool:
-        """At times let the supervisor take the sink's answer, or notify a process of a seek."""
-        seeks = self.seeks
-        if seeks.asking and chance < _ANSWER_CHANCE:
-            seeks.answer()
-            return True
-        if seeks.pending and not seeks.asking and chance < _NOTIFY_CHANCE:
-            seeks.notify_one()
-            return True
-        return False
+        """At times let the supervisor do a step, if it has something to do."""
+        if self.supervisor.is_settled or chance > _SUPERVISOR_CHANCE:
+            return False
+        self.supervisor.act()
+        return True
 
     def _make_trouble(self, troubles: Troubles, chance: float) -> None:
-        """At times kill a process, lose a packet, or wipe memory."""
+        """At times kill a process, lose a packet, or let processes report their leases."""
         delivered = len(self.sink.delivered)
         if troubles.kills and chance > 1 - _KILL_CHANCE:
             troubles.kills -= 1
@@ -157,26 +153,24 @@ class Pipeline:
         if troubles.losses and chance < _LOSS_CHANCE and delivered > troubles.delivered and self._lose_one():
             troubles.losses -= 1
             troubles.delivered = delivered
-        if chance > 1 - _WIPE_CHANCE:
-            self._wipe()
+        if chance > 1 - _REPORT_CHANCE:
+            self.supervisor.report_dropped_leases()
 
     def _outcome(self, idle: int) -> Outcome | None:
-        if self.seeks.has_failed:
+        if self.supervisor.has_failed:
             return Outcome.FAILED
         if self.sink.finished and self._is_current():
-            self._wipe()
+            self.supervisor.take_all_reports()
             return Outcome.FINISHED
-        return Outcome.STUCK if idle > _MAX_IDLE_STEPS and self._is_settled() else None
-
-    def _is_settled(self) -> bool:
-        return not self.seeks.pending and not self.seeks.asking
+        return Outcome.STUCK if idle > _MAX_IDLE_STEPS and self.supervisor.is_settled else None
 
     def advance(self, rnd: random.Random) -> None:
-        """Notify one process of the latest seek, or let one process do a step."""
-        if self.seeks.asking:
-            self.seeks.answer()
-        elif self.seeks.pending and rnd.random() < 0.3:
-            self.seeks.notify_one()
+        """Let the supervisor or a process do a step."""
+        self.supervisor.observe()
+        if self.supervisor.asking:
+            self.supervisor.answer()
+        elif not self.supervisor.is_settled and rnd.random() < 0.3:
+            self.supervisor.act()
         else:
             self._step_one(rnd)
 
@@ -186,13 +180,13 @@ class Pipeline:
         was_dead = process.dead
         moved = process.step()
         if process.dead and not was_dead:
-            self.seeks.recover(process)
+            self.supervisor.handle_death(process)
             return True
         return moved
 
     def leaked_blocks(self) -> int:
         """After a run: blocks that no entry in flight accounts for. 0 while a process is late or leases blocks."""
-        late = any(process.generation != self.seeks.generation for process in self.processes)
+        late = any(process.generation != self.supervisor.machine.generation for process in self.processes)
         if late or any(process.leases for process in self.processes):
             return 0
         in_hops = sum(len(packet) for hop in self.hops for packet in hop.queue)
@@ -207,7 +201,7 @@ class Pipeline:
                     f"stage {stage}/{worker}",
                     segment,
                     self.shared,
-                    stage=stage,
+                    stage=str(stage),
                     function=step.function,
                     deadly=step.deadly,
                     **hops,
@@ -222,25 +216,21 @@ class Pipeline:
         ]
 
     def _is_current(self) -> bool:
-        return self.sink.generation == self.seeks.generation and not self.seeks.asking
+        return self.sink.generation == self.supervisor.machine.generation and not self.supervisor.asking
 
     def _kill_one(self) -> None:
         process = self._rnd.choice(self.processes)
-        process.die()
-        self.seeks.recover(process)
+        if self.supervisor.has_started(process):
+            process.die()
+            self.supervisor.handle_death(process)
 
     def _lose_one(self) -> bool:
         """Let a packet of this generation vanish, as a defect would."""
-        hops = [hop for hop in self.hops if hop.queue and hop.queue[0][0].generation == self.seeks.generation]
+        generation = self.supervisor.machine.generation
+        hops = [hop for hop in self.hops if hop.queue and hop.queue[0][0].generation == generation]
         if not hops:
             return False
         for entry in self._rnd.choice(hops).queue.popleft():
             if entry.block:
                 self.shared.memory.release(entry.block)
         return True
-
-    def _wipe(self) -> None:
-        """Free the blocks of older eras, once all processes have entered this one."""
-        if self.seeks.era and (self.seeks.all_entered_era() or not self.shared.keeps(Rule.WIPE_AFTER_ENTRY)):
-            leased = {block for process in self.processes for block in process.leases}
-            self.shared.memory.wipe_before(self.seeks.era, leased)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.protocol_model.cursors import START, Cursor, ErrorSkip
+from stagepipe.core import Cursor, ImposedSkip
 from tests.protocol_model.memory import Block, Memory
 from tests.protocol_model.packets import Entry, Inbox
 from tests.protocol_model.rules import Rule
 from tests.protocol_model.windows import Board
+
+START = Cursor()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,7 @@ class Seek:
     """Where the segment of the process begins."""
     first_number: int = 0
     """The number of an order point's next output."""
-    imposed_skips: frozenset[ErrorSkip] = frozenset()
+    imposed_skips: frozenset[ImposedSkip] = frozenset()
     """What the stages must skip, whether or not they would fail again."""
 
 
@@ -58,6 +61,10 @@ class Process:
         self.era = 0
         self.leases: list[Block] = []
         self.dead = True
+        self.first_era = 0
+        """In which it was started. It waits for a seek of this era or a later one."""
+        self.on_entry: Callable[[Process], None] = lambda process: None
+        """Takes the report of a process that has entered a seek: its leases."""
 
     def seek(self, seek: Seek) -> None:
         """Receive a seek."""
@@ -80,6 +87,7 @@ class Process:
         """Work in the seek's generation and era from now on."""
         self.generation = seek.generation
         self.era = seek.era
+        self.on_entry(self)
 
     def accept(self, inbox: Inbox) -> Entry | None:
         """Take an entry and lease its block. One of an older generation is dropped and its block given back: None."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.protocol_model.cursors import Key
-from tests.protocol_model.deaths import OnPoison
+from stagepipe.core import Key
 from tests.protocol_model.order_points import Grouping
 from tests.protocol_model.pipeline import GroupingStep, Pipeline, StageStep, Step
 from tests.protocol_model.rules import Rule
@@ -21,6 +20,7 @@ from tests.protocol_model.stage_functions import (
     shuffled,
     unbatch,
 )
+from tests.protocol_model.supervisor import OnPoison
 
 _Keyed = tuple[Key, Any]
 

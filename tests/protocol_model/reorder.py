@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from tests.protocol_model.cursors import Cursor, Key
+from stagepipe.core import Cursor, Key
 from tests.protocol_model.packets import Entry, EntryKind
 
 
@@ -23,7 +23,7 @@ class Reorder:
         """The item whose leaves come next."""
         self.origins: dict[int, Entry] = {}
         """One entry of each item, for the cursor and the skips that the item carries."""
-        self._last = cursor.last
+        self._last = cursor.last_key
         self._give_back = give_back
         self._remember_last = remember_last
         self._emitted_keys = cursor.emitted_keys

@@ -10,6 +10,9 @@ from tests.protocol_model.packets import Entry, EntryKind, Hop, Outbox
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.rules import Rule
 
+_FORGET_CHANCE = 0.5
+"""A stream may forget an item that it sends once more: it can read it again. So a lease of an older era ends early."""
+
 
 class Source(Process):
     """Sends `items` items, at most `window` ahead of the first order point.
@@ -54,7 +57,7 @@ class Source(Process):
         self.epoch = seek.epoch
         self.first = seek.cursor.item
         self.next = seek.cursor.item
-        self._skipped_items = frozenset(skip.key[0] for skip in seek.imposed_skips if skip.stage == 0)
+        self._skipped_items = frozenset(skip.key[0] for skip in seek.imposed_skips if skip.stage == "0")
 
     def die(self) -> None:
         """Lose the kept items too."""
@@ -116,7 +119,10 @@ class Source(Process):
     def _block(self) -> Block:
         place = (self.epoch, self.next)
         if place in self.kept:
-            return self.pass_on(self.kept[place])
+            block = self.pass_on(self.kept[place])
+            if self.kept[place].era < self.era and self._rnd.random() < _FORGET_CHANCE:
+                self.drop_lease(self.kept.pop(place))
+            return block
         block = self.memory.allocate(self.name, self.era, ("s", *place))
         if self.stream:
             self.memory.retain(block)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.protocol_model.cursors import Key
+from stagepipe.core import Key
 from tests.protocol_model.memory import WIPED
 
 _POISON_CHANCE = 0.05

@@ -39,33 +39,33 @@ def problem_of(seed: int, broken: Rule | None = None) -> str | None:
 def _disturbed(case: Case, rnd: random.Random, broken: Rule | None) -> str | None:
     pipeline = case.pipeline(rnd, broken)
     problem = _run(case, pipeline, kills=rnd.randint(0, 8))
-    if problem or pipeline.seeks.has_failed:
+    if problem or pipeline.supervisor.has_failed:
         return problem
     pipeline.start(epoch=1)
     for _ in range(rnd.randint(0, 300)):
         pipeline.advance(rnd)
-    if pipeline.seeks.has_failed:
+    if pipeline.supervisor.has_failed:
         return None if case.fails_in(1) else "epoch 1: failed"
     pipeline.sink.stop()
     pipeline.start(epoch=2)
     problem = _run(case, pipeline, kills=2)
     leaked = pipeline.leaked_blocks()
-    if problem is None and leaked and not case.flaky and not pipeline.seeks.has_failed:
+    if problem is None and leaked and not case.flaky and not pipeline.supervisor.has_failed:
         return f"epoch 2: {leaked} blocks leaked"
     return problem
 
 
 def _run(case: Case, pipeline: Pipeline, *, kills: int) -> str | None:
-    epoch = pipeline.seeks.epoch
+    epoch = pipeline.supervisor.machine.epoch
     outcome = pipeline.run(kills, case.losses)
     fails = case.fails_in(epoch)
     if outcome is not (Outcome.FAILED if fails else Outcome.FINISHED):
         return f"epoch {epoch}: {outcome.value}"
-    if pipeline.seeks.stall_count and not case.losses:
+    if pipeline.supervisor.machine.stalls and not case.losses:
         return f"epoch {epoch}: nothing could move, though no packet was lost"
     if pipeline.shared.wiped_value_seen:
         return f"epoch {epoch}: a stage function received a wiped value"
-    if pipeline.seeks.deaths.poison_tried_again:
+    if pipeline.supervisor.poison_tried_again:
         return f"epoch {epoch}: a worker processed an item that it should have skipped as poison"
     delivered = pipeline.sink.delivered
     problem = (
@@ -129,7 +129,7 @@ def _resumed(case: Case, seed: int, broken: Rule | None) -> str | None:
     outcome = second.run(2)
     if outcome is not Outcome.FINISHED:
         return f"resume at {len(before)}: {outcome.value}"
-    if second.seeks.stall_count:
+    if second.supervisor.machine.stalls:
         return f"resume at {len(before)}: nothing could move, though no packet was lost"
     problem = _difference(case, before + second.sink.delivered, expected)
     return problem and f"resume at {len(before)}: {problem}"
@@ -139,9 +139,13 @@ def _deliver(pipeline: Pipeline, values: int, rnd: random.Random) -> bool:
     """Let the pipeline deliver at least so many values. False if it does not."""
     sink = pipeline.sink
     for _ in range(MAX_STEPS):
-        if len(sink.delivered) >= values and not sink.dead and sink.generation == pipeline.seeks.generation:
+        if (
+            len(sink.delivered) >= values
+            and not sink.dead
+            and sink.generation == pipeline.supervisor.machine.generation
+        ):
             return True
-        if pipeline.seeks.pending and not pipeline.seeks.asking:
-            pipeline.seeks.notify_one()
+        if not pipeline.supervisor.asking:
+            pipeline.supervisor.act()
         pipeline.advance(rnd)
     return False

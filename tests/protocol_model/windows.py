@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.protocol_model.cursors import Key
+from stagepipe.core import Key
 
 
 class CurrentItem(NamedTuple):
     """The item or part that a worker is processing."""
 
     epoch: int
-    stage: int
+    stage: str
     key: Key
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from tests.protocol_model.cursors import ErrorSkip, Key
+from stagepipe.core import ImposedSkip, Key
 from tests.protocol_model.memory import WIPED
 from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
 from tests.protocol_model.processes import Process, Seek, SharedState
@@ -26,7 +26,7 @@ class Worker(Process):
         segment: int,
         shared: SharedState,
         *,
-        stage: int,
+        stage: str,
         function: Function,
         deadly: DeadlyValues | None,
         incoming: Hop,
@@ -40,7 +40,7 @@ class Worker(Process):
         self.inbox = Inbox(incoming)
         self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
         self.unsent: deque[Entry] = deque()
-        self.imposed_skips: frozenset[ErrorSkip] = frozenset()
+        self.imposed_skips: frozenset[ImposedSkip] = frozenset()
         self.received_seek: Seek | None = None
         self._chunk: Entry | None = None
         """The chunk in hand."""
@@ -117,7 +117,7 @@ class Worker(Process):
     def _process(self, entry: Entry) -> None:
         if entry.block is None:
             self.unsent.append(entry)
-        elif ErrorSkip(self.stage, entry.key) in self.imposed_skips:
+        elif ImposedSkip(self.stage, entry.key) in self.imposed_skips:
             self._emit(entry, SpecialResult.FAILED)
             self.drop_lease(entry.block)
         elif entry.kind is EntryKind.CHUNK:
@@ -144,7 +144,7 @@ class Worker(Process):
     def _call(self, entry: Entry, value: Any, named_key: Key) -> None:
         self.shared.wiped_value_seen |= value == WIPED
         self.board.current_items[self.name] = CurrentItem(self._epoch, self.stage, named_key)
-        if ErrorSkip(self.stage, entry.key) in self.imposed_skips:
+        if ImposedSkip(self.stage, entry.key) in self.imposed_skips:
             result = SpecialResult.FAILED
         elif self._deadly and self._deadly.kills(value):
             self.die()

@@ -13,7 +13,7 @@ TIMEOUT_S = 20.0
 def kill(running: Pipeline, process_index: int, signal_number: int = signal.SIGKILL) -> None:
     """Kill a worker as soon as it is ready. Returns when the supervisor has seen the death."""
     supervisor = running._run._supervisor
-    workers, restarts = supervisor.workers, supervisor.recovery.restarts.history
+    workers, restarts = supervisor.workers, supervisor.recovery.restarts
     process_index %= len(workers)
     until(lambda: workers[process_index].is_ready and workers[process_index].poll() is None)
     count_before = len(restarts)

@@ -10,16 +10,20 @@ ZeroMQ socket belongs to one thread at a time.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, perf_counter_ns, sleep
-from typing import assert_never
+from typing import Final, assert_never
 
 import zmq
+from msgspec.structs import replace as replace_fields
 
-from stagepipe.core import Key, ReadOnceError, RunError, SourceIdentity
-from stagepipe.plan import Plan
+from stagepipe.core import Cursor, Key, ReadOnceError, RunError, SourceIdentity, StreamState, split_by_segment
+from stagepipe.machine import oom_kill_count
+from stagepipe.plan import Plan, ProcessRole
 from stagepipe.runtime.attach import AttachListener, describe_run, open_listener
 from stagepipe.runtime.dead_letters import DeadLetterStore, make_letter_counters
 from stagepipe.runtime.logs import OutputCallback, OutputCollector, forward_output
@@ -32,6 +36,7 @@ from stagepipe.runtime.protocol import (
     ProbeSample,
     ReadOnceEvent,
     ReadyEvent,
+    Seek,
     StaleLeasesEvent,
     Stop,
     StreamStateEvent,
@@ -40,14 +45,37 @@ from stagepipe.runtime.protocol import (
     decode_event,
     encode_message,
     format_error,
+    format_item,
     format_user_traceback,
+    make_run_error,
 )
 from stagepipe.runtime.supervisor.adaptive_transport import AdaptiveTransport
-from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator, SeekPublisher, WorkerRestart
-from stagepipe.runtime.supervisor.watchdog import Watchdog
+from stagepipe.runtime.supervisor.recovery import (
+    Action,
+    Answered,
+    BeginEra,
+    Delivered,
+    Event,
+    Fail,
+    Failed,
+    Interrupt,
+    PublishSeek,
+    Ready,
+    Recovery,
+    RestartPolicy,
+    SendSeek,
+    Settle,
+    Stall,
+    Start,
+    Stopped,
+    Ticked,
+    Wipe,
+    WorkerDeath,
+)
+from stagepipe.runtime.supervisor.watchdog import Watchdog, make_arena_full_error
 from stagepipe.runtime.supervisor.workers import RunResources, WorkerPool, WorkerProcess, terminate_workers
-from stagepipe.timing import Board
-from stagepipe.transport import WakeEvent
+from stagepipe.timing import Board, ProcessCounter, ProcessState
+from stagepipe.transport import LeaseExtent, WakeEvent
 
 _MAX_EVENTS_PER_READ = 256
 
@@ -86,6 +114,299 @@ class ControlServer:
             yield decode_event(self.socket.recv_multipart()[1])
 
 
+_MAX_STATES: Final = 128
+"""At 20 states per second, the last 6 s of reading are kept whole, and what is older more and more sparsely."""
+
+
+class StreamStates:
+    """Finds the newest state of a stream at or before an item.
+
+    >>> states = StreamStates()
+    >>> states.add(0, 4, (4, "a")), states.add(0, 9, (9, "b"))
+    (None, None)
+    >>> states.find(0, 8), states.find(0, 3), states.find(1, 8)
+    ((4, 'a'), None, None)
+    """
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._items: list[int] = []
+        self._states: list[StreamState] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no state was reported in the newest epoch that reported any."""
+        return not self._items
+
+    def add(self, epoch: int, item: int, state: StreamState) -> None:
+        """Add the state before item `item` of this rank. States of an earlier epoch are dropped.
+
+        In an epoch a stream yields the same items each time, so a state stays valid after a seek.
+        """
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._items.clear()
+            self._states.clear()
+        index = bisect_right(self._items, item)
+        if index and self._items[index - 1] == item:
+            return
+        self._items.insert(index, item)
+        self._states.insert(index, state)
+        if len(self._items) > _MAX_STATES:
+            del self._items[1:-1:2]
+            del self._states[1:-1:2]
+
+    def find(self, epoch: int, item: int) -> StreamState | None:
+        """Return the state that is nearest before item `item`; None if there is none."""
+        index = bisect_right(self._items, item) if epoch == self._epoch else 0
+        return self._states[index - 1] if index else None
+
+
+_ARENA_FULL_SETTLE_S = 0.15
+"""Workers publish their held bytes every 100 ms (`_FLUSH_INTERVAL_NS`): after this wait all of them are current."""
+_log = logging.getLogger("stagepipe")
+
+
+class RecoveryCoordinator:
+    """Turns what happens into the events of a Recovery, and executes its actions. Thread-safe.
+
+    One lock guards the machine and what its actions change, so that a seek is published before the next event counts.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        resources: RunResources,
+        dead_letters: DeadLetterStore,
+        workers: Mapping[int, WorkerProcess],
+        send_command: Callable[[int, bytes], None],
+    ) -> None:
+        """`workers` is a live mapping. `send_command` sends an encoded command to a worker. Both by process index."""
+        self._plan = plan
+        self._resources = resources
+        self._dead_letters = dead_letters
+        self._workers = workers
+        self._send_command = send_command
+        self._lock = threading.Lock()
+        self._stream_states = StreamStates()
+        self._oom_kill_count = oom_kill_count() or 0
+        stateful_stage = next(
+            (stage.name for process in plan.processes for stage in process.stages if stage.stateful), ""
+        )
+        self._machine = Recovery(
+            RestartPolicy(plan.max_restarts, stateful_stage),
+            resources.process_indices,
+            [segment.window for segment in plan.segments],
+            [segment.small_item_window for segment in plan.segments],
+        )
+        self.restarts = self._machine.restarts
+        """The deaths that led to a restart, oldest first."""
+        self.stalls = self._machine.stalls
+        """The stalls that were ended by a seek, oldest first."""
+
+    def on(self, event: Event) -> list[Action]:
+        """Take an event, and do what follows. Returns the actions that are left to the thread that calls."""
+        with self._lock:
+            return [action for action in self._machine.on(event) if not self._execute(action)]
+
+    def _execute(self, action: Action) -> bool:
+        """Return False for an action that is left to the thread that calls."""
+        match action:
+            case Interrupt():
+                self._resources.consumer_wake_event.set()
+            case BeginEra():
+                self._begin_era(action)
+            case PublishSeek():
+                self._publish(action)
+            case SendSeek():
+                self._send_command(action.process, encode_message(action.seek))
+            case Wipe():
+                self._resources.wipe_before(action.era, action.leases)
+            case _:
+                return False
+        return True
+
+    def _begin_era(self, action: BeginEra) -> None:
+        board = self._resources.board
+        region = board.region(action.dead_process)
+        self._resources.begin_era(action.era)
+        board.stale_bytes = board.live_bytes()
+        region.set_current_key(())
+        region[ProcessCounter.LIVE_BYTES] = 0
+        region[ProcessCounter.PROCESS_STATE] = ProcessState.STARTING
+
+    def _publish(self, action: PublishSeek) -> None:
+        seek, board = action.seek, self._resources.board
+        self._dead_letters.apply_seek(seek.generation, seek.epoch, action.cursors, seek.forced_skips)
+        encoded_seek = encode_message(seek)
+        is_on_board = board.publish_seek(seek.generation, encoded_seek)
+        board.generation = seek.generation
+        for process_index, worker in self._workers.items():  # one that becomes ready later is sent the seek then
+            if worker.is_ready and is_on_board:
+                # A wake event involves two threads fewer than the control channel.
+                self._resources.worker_wake_events[process_index].set()
+            elif worker.is_ready:
+                self._send_command(process_index, encoded_seek)
+
+    # ------------------------------------------------------------------ called by the consumer
+
+    def is_interrupted(self) -> bool:
+        """Whether the consumer must stop waiting for items and call `resolve_interrupt`."""
+        return self._machine.interrupt is not None
+
+    def resolve_interrupt(self, items_delivered: int) -> bool:
+        """Whether the consumer must now seek to its cursor. Raises the RunError of a failure.
+
+        `items_delivered`: by the whole run so far. The consumer has published its held bytes on the board.
+        """
+        for action in self.on(Stopped(items_delivered)):
+            if isinstance(action, Settle):
+                sleep(_ARENA_FULL_SETTLE_S)
+                return False
+            if isinstance(action, Fail) and action.full_arena is not None:
+                board, slots = self._resources.board, self._resources.slots
+                raise make_arena_full_error(action.full_arena, self._plan, board, slots)
+            if self.failure is not None:
+                raise self.failure  # no local holds it: its traceback holds this frame, and the frame all memory
+            return True
+        return False
+
+    def begin_generation(
+        self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True, is_recovery: bool = False
+    ) -> Seek:
+        """Name `cursor` under a new generation, send it to all ready workers, and return the seek. Does not wait.
+
+        The consumer has stopped, and enters the seek next. `rebuild_stateful`: stages with `stateful: true` are built
+        again; False only where the seek follows the natural end of an epoch. `is_recovery`: the iteration goes on.
+        """
+        *earlier, last = split_by_segment(cursor, len(self._plan.segments))
+        cursors = [*earlier, replace_fields(last, stream_state=None)]
+        with self._lock:
+            if last.stream_state is not None:
+                self._stream_states.add(epoch, cursors[0].item, last.stream_state)
+            stream_state = self._stream_states.find(epoch, cursors[0].item)
+        self.on(
+            Answered(
+                cursors=cursors,
+                epoch=epoch,
+                rebuild_stateful=rebuild_stateful,
+                is_recovery=is_recovery,
+                stream_state=stream_state,
+            )
+        )
+        seek = self._machine.seek
+        assert seek is not None  # noqa: S101 - only the consumer's thread, this one, makes another
+        return seek
+
+    @property
+    def awaits_delivery(self) -> bool:
+        """Whether the first item of this generation has to be reported by `record_delivery`."""
+        return self._machine.awaits_delivery
+
+    def record_delivery(self) -> None:
+        """An item was delivered: the run has recovered from the deaths so far, and is not stalled."""
+        self.on(Delivered(perf_counter_ns()))
+
+    def add_consumer_arena(self) -> None:
+        """Give the caller's process an arena and a release pipe, so that it can send items to processes of its own."""
+        with self._lock:
+            self._resources.add_consumer_arena(self._machine.era)
+
+    # ------------------------------------------------------------------ called by any thread
+
+    @property
+    def failure(self) -> RunError | None:
+        """The error of the run, or of the current generation."""
+        interrupt = self._machine.interrupt
+        return interrupt.error if isinstance(interrupt, Failed) else None
+
+    def fail(self, error: RunError) -> None:
+        """End the run with `error`, which the iterating caller gets."""
+        self.on(Failed(error))
+
+    def record_era_entry(self, process_index: int, era: int, leases: list[LeaseExtent]) -> None:
+        """A process has entered `era`, with these leases on older blocks."""
+        self.on(StaleLeasesEvent(process=process_index, era=era, leases=leases))
+
+    def record_stream_state(self, event: StreamStateEvent) -> None:
+        """The source's stream has reported its state."""
+        with self._lock:
+            if self._machine.seek is not None and event.epoch == self._machine.epoch:
+                self._stream_states.add(event.epoch, event.item, event.state)
+
+    def add_stream_state(self, cursor: Cursor) -> Cursor:
+        """Return `cursor`, a cursor of the current epoch, with the nearest state of the source's stream, if any."""
+        with self._lock:
+            if self._machine.seek is None or self._stream_states.is_empty:
+                return cursor
+            source_item = split_by_segment(cursor, len(self._plan.segments))[0].item
+            return replace_fields(cursor, stream_state=self._stream_states.find(self._machine.epoch, source_item))
+
+    def forget_failure(self) -> None:
+        """Drop the error, whose traceback refers to the run. Call at the very end."""
+        self._machine.interrupt = None
+
+    # ------------------------------------------------------------------ called by the supervisor's thread
+
+    def handle_ready(self, worker: WorkerProcess) -> None:
+        """A worker has built its stages: it gets the current seek."""
+        worker.ready_at_ns = perf_counter_ns()
+        worker.is_ready = True  # before the event: a seek that is published meanwhile must not pass it by
+        self.on(Ready(worker.slot.process_index))
+
+    def handle_stall(self, stall: Stall) -> None:
+        """Nothing moves: a seek drops the items in flight and processes them again. If that did not help, fail."""
+        self.on(stall)
+        if self._machine.interrupt is stall:
+            _log.warning("%s; restarting from the last delivered item", stall.description)
+
+    def handle_death(self, worker: WorkerProcess) -> None:
+        """A worker has exited: restart it in a new era and ask for a seek, or fail."""
+        slot = worker.slot
+        died_at_ns = perf_counter_ns()
+        region = self._resources.board.region(slot.process_index)
+        stages = slot.process_plan.stages
+        key = region.current_key
+        stage_index = min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0
+        last_item_plus_one = region[ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE]
+        # Its ready event may not have arrived, so the board counts too.
+        was_ready = worker.is_ready or region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING
+        self.on(
+            WorkerDeath(
+                stage=stages[stage_index],
+                is_order_point=slot.process_plan.role is ProcessRole.ORDER_POINT and not stage_index,
+                worker=slot.worker,
+                process_index=slot.process_index,
+                pid=worker.pid,
+                cause=worker.describe_exit(has_oom_kill=self._has_new_oom_kill()),
+                died_at_ns=died_at_ns,
+                epoch=region[ProcessCounter.CURRENT_EPOCH],
+                key=key,
+                item=format_item(self._plan.shard, key),
+                item_count=max(last_item_plus_one - key[0], 2) if key and last_item_plus_one else 1,
+                uptime_ns=died_at_ns - (worker.ready_at_ns or died_at_ns) if was_ready else None,
+                is_memory_fault=worker.has_memory_fault,
+                was_killed_externally=worker.was_killed_externally,
+                trace=worker.read_crash_log(),
+            )
+        )
+
+    def _has_new_oom_kill(self) -> bool:
+        """Whether the kernel's out-of-memory killer has killed a process since the last call."""
+        previous_count = self._oom_kill_count
+        self._oom_kill_count = oom_kill_count() or 0
+        return self._oom_kill_count > previous_count
+
+    def limit_wait_s(self, max_wait_s: float) -> float:
+        """`max_wait_s`, or less if a restart is due before."""
+        due_ns = self._machine.next_start_ns
+        return max_wait_s if due_ns is None else max(min(max_wait_s, (due_ns - perf_counter_ns()) / 1e9), 0.0)
+
+    def take_due_starts(self) -> list[Start]:
+        """Return the workers that have to be started again now."""
+        return [action for action in self.on(Ticked(perf_counter_ns())) if isinstance(action, Start)]
+
+
 class WorkerEventHandler:
     """Handles events by their type. It keeps those that others ask for later."""
 
@@ -116,11 +437,9 @@ class WorkerEventHandler:
             case ReadyEvent():
                 self._handle_ready(event)
             case FailureEvent():
-                self._recovery.handle_failure(event)
-            case ArenaFullEvent():
-                self._recovery.handle_arena_full(event)
-            case StaleLeasesEvent():
-                self._recovery.record_era_entry(event.process, event.era, event.leases)
+                self._recovery.on(Failed(make_run_error(event), event.generation))
+            case ArenaFullEvent() | StaleLeasesEvent():
+                self._recovery.on(event)
             case StreamStateEvent():
                 self._recovery.record_stream_state(event)
             case DeadLetterEvent():
@@ -216,7 +535,7 @@ class EventLoop:
 
     def _run_once(self) -> None:
         wait_s = min(self._adaptive_transport.time_to_next_check_s, self._watchdog.time_to_next_check_s)
-        ready = dict(self._poller.poll(int(1000 * self._recovery.restarts.limit_wait_s(wait_s))))
+        ready = dict(self._poller.poll(int(1000 * self._recovery.limit_wait_s(wait_s))))
         self._adaptive_transport.check()
         stall = self._watchdog.check()
         if stall is not None:
@@ -227,8 +546,8 @@ class EventLoop:
             self._handle_event(event)
         for pidfd in ready.keys() & self._workers_by_pidfd.keys():
             self._handle_death(pidfd)
-        for restart in self._recovery.take_due_restarts():
-            self._restart(restart)
+        for start in self._recovery.take_due_starts():
+            self._restart(start)
         self._control_server.send_queued()
         if self.on_check is not None:
             self.on_check()
@@ -254,10 +573,10 @@ class EventLoop:
         self._recovery.handle_death(worker)
         worker.close()
 
-    def _restart(self, restart: WorkerRestart) -> None:
-        slot = restart.slot
+    def _restart(self, start: Start) -> None:
+        slot = self._worker_pool.workers[start.death.process_index].slot
         try:
-            worker = self._worker_pool.restart_worker(slot, self._recovery.era, restart.death.died_at_ns)
+            worker = self._worker_pool.restart_worker(slot, start.era, start.death.died_at_ns)
         except OSError as error:
             stage = slot.process_plan.first_stage.row
             message = f"stage {stage}, worker {slot.worker} died and could not be restarted: {error}"
@@ -295,7 +614,9 @@ class Supervisor:
                 plan, self.resources, self._control_server.control_socket_fd, output_collector
             )
             exit_stack.callback(self._worker_pool.close)
-            self.recovery = RecoveryCoordinator(plan, self.resources, self.dead_letters, self._make_publisher())
+            self.recovery = RecoveryCoordinator(
+                plan, self.resources, self.dead_letters, self.workers, self._control_server.queue_command
+            )
             self._event_handler = WorkerEventHandler(
                 self.recovery, self.dead_letters, self._worker_pool, self._control_server
             )
@@ -322,11 +643,6 @@ class Supervisor:
     def call_regularly(self, function: Callable[[], None]) -> None:
         """Call `function` on the supervisor's thread several times a second. It must not refer to this object."""
         self._event_loop.on_check = function
-
-    def _make_publisher(self) -> SeekPublisher:
-        return SeekPublisher(
-            self.board, self.resources.worker_wake_events, self.workers, self._control_server.queue_command
-        )
 
     @property
     def workers(self) -> dict[int, WorkerProcess]:

@@ -18,16 +18,9 @@ from stagepipe.core import Key, RunError, format_bytes, format_ns, join_names
 from stagepipe.plan import Plan, StagePlan
 from stagepipe.runtime.flow import IN_FLIGHT_MEMORY_FRACTION
 from stagepipe.runtime.protocol import ArenaFullEvent, format_item
+from stagepipe.runtime.supervisor.recovery import Stall
 from stagepipe.runtime.supervisor.workers import WorkerProcess, WorkerSlot
 from stagepipe.timing import Board, ProcessCounter, ProcessRegion, ProcessState, StageCounter
-
-
-@dataclass(frozen=True)
-class Stall:
-    """A run in which nothing has moved for `stalled_ns` and no worker is busy. `description` is for people."""
-
-    description: str
-    stalled_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +279,7 @@ class Watchdog:
             _log.warning("%s", describe_stall(statuses, self._stalled_ns))
         if self._stalled_ns >= self._next_recovery_ns and is_deadlocked(statuses):
             self._next_recovery_ns += _STALL_RECOVERY_AFTER_NS
-            return Stall(describe_stall(statuses, self._stalled_ns), self._stalled_ns)
+            return Stall(describe_stall(statuses, self._stalled_ns), self._stalled_ns, perf_counter_ns())
         return None
 
     def _compute_progress_hash(self) -> int:

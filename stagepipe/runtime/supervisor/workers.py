@@ -47,7 +47,18 @@ from stagepipe.runtime.protocol import (
     write_worker_spec,
 )
 from stagepipe.timing import Board, BoardLayout, TraceBuffer, make_board_fd, make_trace_fd
-from stagepipe.transport import PipeEnds, WakeEvent, load_transport, make_arena_fd, make_byte_pipe, make_packet_pipe
+from stagepipe.transport import (
+    LeaseExtent,
+    PipeEnds,
+    WakeEvent,
+    era_span_bytes,
+    extend_arena_fd,
+    load_transport,
+    make_arena_fd,
+    make_byte_pipe,
+    make_packet_pipe,
+    punch_hole,
+)
 
 
 @dataclass
@@ -222,8 +233,21 @@ class RunResources:
             for segment in {slot.process_plan.input_segment, slot.process_plan.output_segment}
         }
 
-    def reclaim_buffers(self) -> None:
-        """Free what dead workers held in transports: all processes have dropped the packets of before their death."""
+    def begin_era(self, era: int) -> None:
+        """Make room for the blocks of an era, before any process enters it."""
+        for fd in self.arena_memfds.values():
+            extend_arena_fd(fd, self.plan.memory_bytes, era)
+
+    def wipe_before(self, era: int, leases: Iterable[LeaseExtent]) -> None:
+        """Give back the memory of the eras before `era`, except the leased blocks, and what transports hold of them.
+
+        All processes have dropped the packets of those eras.
+        """
+        if self.consumer_process_index in self.arena_memfds:  # the caller's own processes hold blocks that none reports
+            self.board.stale_bytes = 0  # they stay in use, but no report will ever release them
+        else:
+            punch_unleased(self.arena_memfds, era * era_span_bytes(self.plan.memory_bytes), leases)
+            self.board.stale_bytes = sum(nbytes for _, _, nbytes in set(leases))
         for target, shared in self.transports.items():
             load_transport(target, self.plan.config_dir).reclaim(shared)
 
@@ -258,6 +282,17 @@ class RunResources:
         self.trace_fds = {}
         self.supervisor_pidfd = -1
         self.board_fd = -1
+
+
+def punch_unleased(arena_fds: Mapping[int, int], end_offset: int, leases: Iterable[LeaseExtent]) -> None:
+    """Give back the pages of each arena up to `end_offset` that no lease touches: its first and last page stay."""
+    for arena, fd in arena_fds.items():
+        offset = 0
+        for _, block, nbytes in sorted(lease for lease in leases if lease[0] == arena):
+            if block > offset:
+                punch_hole(fd, offset, block - offset)
+            offset = max(offset, block + nbytes)
+        punch_hole(fd, offset, end_offset - offset)
 
 
 _log = logging.getLogger("stagepipe")

@@ -173,7 +173,7 @@ class SchedulingPolicy:
 
 
 _FLUSH_INTERVAL_NS = 100_000_000
-"""How often counters go to the board; the recovery coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
+"""How often counters go to the board; the coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
 _FIRST_FLUSH_INTERVAL_NS = 1_000_000
 """The first interval, which doubles from flush to flush: who feeds this worker waits for its measured work."""
 _MIN_NEW_LEASES_BEFORE_CHECK = 4

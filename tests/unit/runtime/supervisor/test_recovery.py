@@ -1,7 +1,7 @@
-"""The recovery coordinator: what interrupts the consumer, what the next seek says, and when the run has recovered."""
+"""Recovery: what the machine decides after a death, a stall, an error or a full arena, and what follows from it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,16 +10,26 @@ from stagepipe.config import load
 from stagepipe.core import Cursor, RunError
 from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine
-from stagepipe.plan import Plan, make_plan
+from stagepipe.plan import Plan, StagePlan, make_plan
 from stagepipe.runtime import DeadLetterStore
-from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, decode_command
-from stagepipe.runtime.supervisor import recovery as recovery_module
-from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator, SeekPublisher
-from stagepipe.runtime.supervisor.watchdog import Stall
+from stagepipe.runtime.protocol import ArenaFullEvent, Seek, StaleLeasesEvent, UnbatchedRange, decode_command
+from stagepipe.runtime.supervisor import supervisor as supervisor_module
+from stagepipe.runtime.supervisor.recovery import (
+    DEFAULT_MAX_KILLS_PER_ITEM,
+    Failed,
+    Recovery,
+    RestartPolicy,
+    Stall,
+    Wipe,
+    WorkerDeath,
+)
+from stagepipe.runtime.supervisor.supervisor import RecoveryCoordinator
 from stagepipe.runtime.supervisor.workers import RunResources, WorkerSlot
+from stagepipe.spec import Target
 from stagepipe.timing import ProcessCounter, ProcessState
 from tests.support.pipelines import pipeline, stage
 
+SECOND_NS = 1_000_000_000
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
 
 
@@ -52,21 +62,24 @@ class Run:
         self.board = self.resources.board
         self.workers: dict[int, Any] = {slot.process_index: DeadWorker(slot) for slot in self.resources.slots}
         self.sent: list[tuple[int, bytes]] = []
-        publisher = SeekPublisher(
-            self.board,
-            self.resources.worker_wake_events,
+        self.recovery = RecoveryCoordinator(
+            self.plan,
+            self.resources,
+            DeadLetterStore(self.plan, int),
             self.workers,
             lambda index, data: self.sent.append((index, data)),
         )
-        self.recovery = RecoveryCoordinator(self.plan, self.resources, DeadLetterStore(self.plan, int), publisher)
 
     def fail(self, error: str, generation: int) -> None:
-        event = FailureEvent(process=1, stage="a", worker=0, item="7", message=error, trace="", generation=generation)
-        self.recovery.handle_failure(event)
+        self.recovery.on(Failed(RunError(error), generation))
 
     def fill_arena(self, generation: int) -> None:
-        event = ArenaFullEvent(process=1, stage="a", worker=0, item="7", generation=generation, error="too large")
-        self.recovery.handle_arena_full(event)
+        self.recovery.on(
+            ArenaFullEvent(process=1, stage="a", worker=0, item="7", generation=generation, error="too large")
+        )
+
+    def stall(self) -> None:
+        self.recovery.handle_stall(Stall("no item has moved", 30 * SECOND_NS, 90 * SECOND_NS))
 
     def published_seek(self) -> Seek:
         seek = decode_command(self.board.read_seek(self.board.generation) or b"")
@@ -102,9 +115,9 @@ def test_the_successor_is_due_at_once_and_starts_from_a_clean_region(run):
     region[ProcessCounter.LIVE_BYTES] = 1000
     run.recovery.begin_generation(None, 0)
     run.recovery.handle_death(run.workers[1])
-    (restart,) = run.recovery.take_due_restarts()
-    assert (restart.slot, restart.death.item) == (run.resources.slots[1], "4")
-    assert run.recovery.take_due_restarts() == []
+    (start,) = run.recovery.take_due_starts()
+    assert (start.death.process_index, start.death.item, start.era) == (1, "4", 1)
+    assert run.recovery.take_due_starts() == []
     assert (region.current_key, region[ProcessCounter.LIVE_BYTES]) == ((), 0)
     assert region[ProcessCounter.PROCESS_STATE] == ProcessState.STARTING
     assert run.board.stale_bytes == 1000
@@ -122,17 +135,28 @@ def test_memory_of_older_eras_counts_until_every_process_has_entered(run):
     assert run.board.stale_bytes == 0
 
 
+def test_nothing_is_wiped_until_every_process_has_entered_the_newest_era():
+    machine = Recovery(RestartPolicy(max_restarts=9), range(2), [4], [4])
+    lease = (0, 4096, 100)
+    machine.on(death(process_index=0))
+    assert machine.on(StaleLeasesEvent(process=0, era=1, leases=[])) == []
+    machine.on(death(process_index=0))
+    assert machine.on(StaleLeasesEvent(process=1, era=2, leases=[lease])) == [], "process 0 is one era behind"
+    assert machine.on(StaleLeasesEvent(process=0, era=2, leases=[])) == [Wipe(2, [lease])]
+    assert machine.on(StaleLeasesEvent(process=1, era=2, leases=[])) == [Wipe(2, [])], "it has dropped the lease"
+
+
 def test_the_time_lost_ends_with_the_first_item_after_the_seek(run):
     recovery = run.recovery
     recovery.begin_generation(None, 0)
     assert not recovery.awaits_delivery
     recovery.handle_death(run.workers[1])
     recovery.record_delivery()  # of an item from before the seek
-    assert recovery.restarts.history[0].lost_ns == 0
+    assert recovery.restarts[0].lost_ns == 0
     recovery.begin_generation(Cursor(None, 5), 0)
     assert recovery.awaits_delivery
     recovery.record_delivery()
-    assert recovery.restarts.history[0].lost_ns > 0
+    assert recovery.restarts[0].lost_ns > 0
     assert not recovery.awaits_delivery
 
 
@@ -162,7 +186,7 @@ def test_after_a_failure_for_good_a_death_is_not_recovered(run):
     run.recovery.begin_generation(None, 0)
     run.recovery.fail(RunError("no"))
     run.recovery.handle_death(run.workers[1])
-    assert run.recovery.restarts.history == []
+    assert run.recovery.restarts == []
     with pytest.raises(RunError, match="no"):
         run.recovery.resolve_interrupt(0)
 
@@ -171,27 +195,27 @@ def test_a_restart_that_is_due_after_a_failure_for_good_keeps_nobody_awake(run):
     run.recovery.begin_generation(None, 0)
     run.recovery.handle_death(run.workers[1])
     run.recovery.fail(RunError("no"))
-    assert run.recovery.take_due_restarts() == []
-    assert run.recovery.restarts.limit_wait_s(5) == 5
+    assert run.recovery.take_due_starts() == []
+    assert run.recovery.limit_wait_s(5) == 5
 
 
 def test_a_full_arena_does_not_replace_the_seek_after_a_death(run, monkeypatch):
     recovery = run.recovery
-    monkeypatch.setattr(recovery_module, "sleep", lambda duration_s: pytest.fail("a seek needs no wait"))
+    monkeypatch.setattr(supervisor_module, "sleep", lambda duration_s: pytest.fail("a seek needs no wait"))
     windows = recovery.begin_generation(None, 0).windows
     while max(windows) > 1:
-        run.fill_arena(recovery.generation)
+        run.fill_arena(run.board.generation)
         assert recovery.resolve_interrupt(0)
         windows = recovery.begin_generation(None, 0).windows
     recovery.handle_death(run.workers[1])
-    run.fill_arena(recovery.generation)
+    run.fill_arena(run.board.generation)
     assert recovery.resolve_interrupt(0)
 
 
 def test_a_death_replaces_a_full_arena(run):
     recovery = run.recovery
     windows = recovery.begin_generation(None, 0).windows
-    run.fill_arena(recovery.generation)
+    run.fill_arena(run.board.generation)
     recovery.handle_death(run.workers[1])
     assert recovery.resolve_interrupt(0)
     assert recovery.begin_generation(None, 0).windows == windows, "what fills the arenas died; the windows stay"
@@ -204,14 +228,14 @@ def test_an_error_outweighs_a_seek(run):
     recovery.handle_death(run.workers[1])
     with pytest.raises(RunError, match="KeyError"):
         recovery.resolve_interrupt(0)
-    assert len(recovery.take_due_restarts()) == 1, "the worker is restarted for the next epoch"
+    assert len(recovery.take_due_starts()) == 1, "the worker is restarted for the next epoch"
 
 
 def test_a_death_that_ends_the_run_says_so():
     run = Run(max_restarts=0)
     run.recovery.begin_generation(None, 0)
     run.recovery.handle_death(run.workers[1])
-    assert run.recovery.take_due_restarts() == []
+    assert run.recovery.take_due_starts() == []
     with pytest.raises(RunError, match="`max_restarts=0` allows no restart"):
         run.recovery.resolve_interrupt(0)
     run.resources.close()
@@ -221,14 +245,14 @@ def test_stalls_without_progress_fail_the_run(run):
     recovery = run.recovery
     for _ in range(3):
         recovery.begin_generation(None, 0)
-        recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
+        run.stall()
         assert recovery.resolve_interrupt(0)
         recovery.begin_generation(None, 0)
         recovery.record_delivery()
-    recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
-    recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
+    run.stall()
+    run.stall()
     assert recovery.resolve_interrupt(0)
-    recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
+    run.stall()
     with pytest.raises(RunError, match="no progress after 2 restarts"):
         recovery.resolve_interrupt(0)
 
@@ -236,15 +260,15 @@ def test_stalls_without_progress_fail_the_run(run):
 def test_an_item_that_does_not_fit_halves_the_windows_then_fails(run, monkeypatch):
     recovery = run.recovery
     naps_s: list[float] = []
-    monkeypatch.setattr(recovery_module, "sleep", naps_s.append)
+    monkeypatch.setattr(supervisor_module, "sleep", naps_s.append)
     windows = recovery.begin_generation(None, 0).windows
     while max(windows) > 1:
-        run.fill_arena(recovery.generation)
+        run.fill_arena(run.board.generation)
         assert recovery.resolve_interrupt(0)
         smaller = recovery.begin_generation(None, 0).windows
         assert smaller == [max(window // 2, 1) for window in windows]
         windows = smaller
-    run.fill_arena(recovery.generation)
+    run.fill_arena(run.board.generation)
     assert not recovery.resolve_interrupt(0), "held bytes may be old: ask again"
     assert len(naps_s) == 1
     run.board.region(2)[ProcessCounter.HELD_BYTES] = 8 << 20
@@ -253,7 +277,7 @@ def test_an_item_that_does_not_fit_halves_the_windows_then_fails(run, monkeypatc
     ):
         recovery.resolve_interrupt(0)
     recovery.begin_generation(None, 0)
-    run.fill_arena(recovery.generation)
+    run.fill_arena(run.board.generation)
     assert recovery.resolve_interrupt(1), "an item was delivered in between, so there is progress"
 
 
@@ -271,3 +295,111 @@ def test_a_worker_that_becomes_ready_gets_the_current_seek(run):
     run.recovery.handle_ready(run.workers[2])
     ((process_index, data),) = run.sent
     assert (process_index, decode_command(data)) == (2, seek)
+
+
+# ---------------------------------------------------------------------- the decision on a death
+
+STAGE = StagePlan(name="decode", target=Target("ops.decode"))
+
+
+def death(**changes) -> WorkerDeath:
+    default = WorkerDeath(
+        stage=STAGE,
+        worker=1,
+        process_index=2,
+        pid=77,
+        cause="was killed by SIGKILL",
+        died_at_ns=0,
+        uptime_ns=5 * SECOND_NS,
+    )
+    return replace(default, **changes)
+
+
+def decide_all(policy: RestartPolicy, *deaths: WorkerDeath) -> list[float | str]:
+    return [policy.decide(death) for death in deaths]
+
+
+def test_a_worker_that_ran_for_long_is_restarted_at_once():
+    assert decide_all(RestartPolicy(max_restarts=10), *[death()] * 5) == [0.0] * 5
+
+
+def test_quick_deaths_of_a_worker_delay_its_restarts_more_and_more():
+    delays = decide_all(RestartPolicy(max_restarts=100), *[death(uptime_ns=0)] * 9)
+    assert delays == [0.0, 0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+
+
+def test_more_deaths_than_max_restarts_fail_the_run_with_their_history():
+    deaths = [death(item=str(number), died_at_ns=number * SECOND_NS) for number in range(3)]
+    last = decide_all(RestartPolicy(max_restarts=2), *deaths)[-1]
+    assert isinstance(last, str)
+    assert "workers died 3 times, `max_restarts` is 2" in last
+    assert "after 1.0 s: stage decode, worker 1, item 1 (pid 77) was killed by SIGKILL" in last
+
+
+def test_with_max_restarts_0_the_first_death_fails_the_run():
+    (only,) = decide_all(RestartPolicy(max_restarts=0), death())
+    assert "`max_restarts=0`" in str(only)
+
+
+@pytest.mark.parametrize("retries, max_kills", [(None, DEFAULT_MAX_KILLS_PER_ITEM), (0, 1), (1, 2), (4, 5)])
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_an_item_that_kills_too_many_workers_is_poison(retries, max_kills, on_error):
+    stage = replace(STAGE, retries=retries, on_error=on_error)
+    policy = RestartPolicy(max_restarts=100)
+    killer = death(stage=stage, key=(7,), item="7")
+    decide_all(policy, *[killer] * (max_kills - 1))
+    assert policy.find_poison(0) == []
+    last = policy.decide(killer)
+    if on_error == "skip":
+        (skip,) = policy.find_poison(0)
+        assert (skip.stage, skip.key, skip.kill_count) == ("decode", (7,), max_kills)
+        assert skip.error.endswith("was killed by SIGKILL")
+        assert policy.find_poison(1) == [], "an item of another epoch"
+    else:
+        assert "stage decode, worker 1, item 7" in str(last)
+
+
+def test_kills_are_counted_per_item_epoch_and_stage():
+    deaths = [
+        death(key=(7,)),
+        death(key=(8,)),
+        death(key=(7,), epoch=1),
+        death(key=(7,), stage=replace(STAGE, name="other")),
+        death(key=(7, 1)),
+        death(key=(7,)),
+    ]
+    policy = RestartPolicy(max_restarts=100)
+    assert 0.0 in decide_all(policy, *deaths)
+    assert policy.find_poison(0) == policy.find_poison(1) == []
+
+
+def test_an_item_with_a_memory_fault_is_not_retried_unless_the_stage_has_retries():
+    (first,) = decide_all(RestartPolicy(max_restarts=10), death(key=(7,), is_memory_fault=True))
+    assert isinstance(first, str)
+    retrying = replace(STAGE, retries=1)
+    deaths = [death(stage=retrying, key=(7,), is_memory_fault=True)]
+    assert decide_all(RestartPolicy(max_restarts=10), *deaths) == [0.0]
+
+
+def test_a_death_in_a_batch_blames_no_item_and_unbatches_them():
+    policy = RestartPolicy(max_restarts=10)
+    assert decide_all(policy, *[death(key=(4,), item_count=8)] * 5) == [0.0] * 5
+    assert policy.find_poison(0) == []
+    assert policy.find_unbatched_ranges(0) == [UnbatchedRange("decode", 4, 11)]
+
+
+def test_a_stateful_stage_cannot_be_restarted():
+    (only,) = decide_all(RestartPolicy(max_restarts=10, stateful_stage="running_mean"), death())
+    assert "stage running_mean has `stateful=true`" in str(only)
+
+
+def test_a_worker_that_never_becomes_ready_fails_the_run_at_the_third_death():
+    *earlier, last = decide_all(RestartPolicy(max_restarts=100), *[death(uptime_ns=None)] * 3)
+    assert all(isinstance(decision, float) for decision in earlier)
+    assert "during start-up, 3 times in a row" in str(last)
+
+
+def test_a_worker_that_is_killed_from_outside_during_start_up_is_restarted_up_to_max_restarts():
+    decisions = decide_all(RestartPolicy(max_restarts=5), *[death(uptime_ns=None, was_killed_externally=True)] * 6)
+    assert all(isinstance(decision, float) for decision in decisions[:5])
+    assert isinstance(decisions[-1], str)

@@ -1,0 +1,326 @@
+"""The supervisor: the product's own `Recovery`, in a shell that turns what happens in the model into its events.
+
+An epoch's start, an abandoned iteration, a resume, a stall and a death are all a seek. Each thing that the product does
+in its own time is a step of the shell: an answer, a seek on its way, a start, a ready worker, a report of leases.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from stagepipe.core import Cursor, ImposedSkip, split_by_segment
+from stagepipe.plan import StagePlan
+from stagepipe.runtime.protocol import ForcedSkip, StaleLeasesEvent
+from stagepipe.runtime.supervisor.recovery import (
+    Action,
+    Answered,
+    AskForCursor,
+    BeginEra,
+    Delivered,
+    Event,
+    Fail,
+    Failed,
+    Interrupt,
+    PublishSeek,
+    Ready,
+    Recovery,
+    RestartPolicy,
+    SendSeek,
+    Stall,
+    Start,
+    Stopped,
+    Ticked,
+    Wipe,
+    WorkerDeath,
+)
+from stagepipe.spec import Target
+from tests.protocol_model.memory import Block
+from tests.protocol_model.order_points import Sink
+from tests.protocol_model.processes import Process, Seek, SharedState
+from tests.protocol_model.rules import Rule
+from tests.protocol_model.windows import CurrentItem
+
+_LONG_UPTIME_NS = 10**10
+"""A worker that lived so long is restarted without delay."""
+_NO_STAGE = StagePlan(name="none", target=Target("none"))
+
+
+class OnPoison(NamedTuple):
+    """What becomes of an item that kills workers."""
+
+    max_kills: int
+    """With so many deaths it is poison."""
+    fails: bool
+    """Whether poison ends the run. Otherwise it is skipped."""
+
+
+class _BrokenPolicy(RestartPolicy):
+    """The product's policy, with one rule broken."""
+
+    def __init__(self, broken: Rule | None) -> None:
+        super().__init__(max_restarts=10**9)
+        self._broken = broken
+        self._named: set[ForcedSkip] = set()
+
+    def decide(self, death: WorkerDeath) -> float | str:
+        if self._broken is Rule.RETRY_BEFORE_SKIP:
+            death = replace(death, stage=replace(death.stage, retries=0))
+        return super().decide(death)
+
+    def find_poison(self, epoch: int) -> list[ForcedSkip]:
+        skips = super().find_poison(epoch)
+        if self._broken is Rule.KEEP_POISON_SKIPS:
+            skips = [skip for skip in skips if skip not in self._named]
+            self._named.update(skips)
+        return skips
+
+
+class _BrokenRecovery(Recovery):
+    """The product's state machine, with one rule broken."""
+
+    def __init__(self, broken: Rule | None, processes: int, segments: int) -> None:
+        super().__init__(_BrokenPolicy(broken), range(processes), [1] * segments, [1] * segments)
+        self._broken = broken
+
+    def on(self, event: Event) -> list[Action]:
+        if isinstance(event, Ready) and self._broken is Rule.SEND_SEEK_WHEN_READY:
+            return []
+        if isinstance(event, Delivered) and self._broken is Rule.FORGET_STALLS:
+            return []
+        era = self.era
+        actions = super().on(event)
+        if isinstance(event, StaleLeasesEvent) and self._broken is Rule.WIPE_AFTER_ENTRY:
+            return [Wipe(era, [lease for _, leases in self._entries.values() for lease in leases])]
+        if self._broken is Rule.BEGIN_ERA_AT_DEATH:
+            self.era = era
+        return actions
+
+    def _blame(self, death: WorkerDeath) -> WorkerDeath:
+        if self._broken is Rule.BLAME_IN_ITS_EPOCH:
+            return replace(death, epoch=self.epoch)
+        return super()._blame(death)
+
+
+class Supervisor:
+    """Does one thing at a time, in a random order: `act`."""
+
+    def __init__(
+        self,
+        rnd: random.Random,
+        shared: SharedState,
+        processes: Sequence[Process],
+        sink: Sink,
+        on_poison: OnPoison | None,
+    ) -> None:
+        self._rnd = rnd
+        self._shared = shared
+        self._processes = processes
+        self._sink = sink
+        self._on_poison = on_poison
+        self.machine = _BrokenRecovery(shared.broken, len(processes), sink.segment + 1)
+        self._now_ns = 0
+        self._cursor: Cursor | None = None
+        """The cursor that the latest seek named."""
+        self.asking = False
+        """Whether the sink must stop and answer."""
+        self.seeks: list[tuple[Process, Seek]] = []
+        """Those that have not arrived: the process, and the seek of its segment."""
+        self._current: list[Seek] = []
+        """The latest seek, by segment."""
+        self._starting: list[Process] = []
+        self._not_ready: set[Process] = set()
+        self._reports: deque[StaleLeasesEvent] = deque()
+        self._reported: dict[Process, list[Block]] = {}
+        self._delivered_before_seek = 0
+        self._named_as_poison: dict[CurrentItem, int] = {}
+        """Poison items, and from which generation on they are skipped."""
+        self.poison_tried_again = False
+        """Whether a worker has processed an item that the seek it had entered named as poison."""
+        for process in processes:
+            process.on_entry = self._report_leases
+
+    # ------------------------------------------------------------------ what happens
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run has failed."""
+        return isinstance(self.machine.interrupt, Failed)
+
+    def start(self, cursor: Cursor | None, epoch: int) -> None:
+        """The sink begins an epoch, or goes on from a saved cursor. An iteration that still runs has been stopped."""
+        self._cursor = cursor
+        self._do(Answered(cursors=split_by_segment(cursor, self._sink.segment + 1), epoch=epoch))
+
+    def handle_death(self, dead: Process) -> None:
+        """A process has died. What it sent before has arrived."""
+        while self._reports:
+            self._do(self._reports.popleft())
+        self._reported.pop(dead, None)
+        self._not_ready.add(dead)
+        self._starting = [process for process in self._starting if process is not dead]
+        self.seeks = [(process, seek) for process, seek in self.seeks if process is not dead]
+        item = self._shared.board.current_items.pop(dead.name, None)
+        if item is None or self._on_poison is None:
+            item = CurrentItem(self.machine.epoch, "none", ())
+        self.poison_tried_again |= dead.generation >= self._named_as_poison.get(item, dead.generation + 1)
+        self._do(
+            WorkerDeath(
+                stage=self._make_stage(item.stage),
+                worker=0,
+                process_index=self._processes.index(dead),
+                pid=0,
+                cause="died",
+                died_at_ns=self._now_ns,
+                epoch=item.epoch,
+                key=item.key,
+                uptime_ns=_LONG_UPTIME_NS,
+            )
+        )
+
+    def _make_stage(self, name: str) -> StagePlan:
+        poison = self._on_poison
+        if poison is None:
+            return _NO_STAGE
+        on_error = "fail" if poison.fails else "skip"
+        return replace(_NO_STAGE, name=name, retries=poison.max_kills - 1, on_error=on_error)
+
+    def has_started(self, process: Process) -> bool:
+        """Whether there is a process, though it may not be ready."""
+        return process in self._starting or process not in self._not_ready
+
+    def recover_from_stall(self) -> None:
+        """Nothing moves."""
+        self._do(Stall("nothing moves", 0, self._now_ns))
+
+    def observe(self) -> None:
+        """Time passes. An item that the sink has delivered since the seek ends a stall."""
+        self._now_ns += 1
+        sink, machine = self._sink, self.machine
+        if (
+            machine.awaits_delivery
+            and sink.generation == machine.generation
+            and sink.delivery_count > self._delivered_before_seek
+        ):
+            self._do(Delivered(self._now_ns))
+
+    def _report_leases(self, process: Process) -> None:
+        """A process has entered an era, or has dropped leases on older blocks since its last report."""
+        leases = [block for block in process.leases if block.era < process.era]
+        self._reported[process] = leases
+        self._reports.append(
+            StaleLeasesEvent(process=self._processes.index(process), era=process.era, leases=leases)  # type: ignore[arg-type]
+        )
+
+    # ------------------------------------------------------------------ what the supervisor does next
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.asking or self.seeks or self._starting or self._reports) and self.machine.next_start_ns is None
+
+    def act(self) -> None:
+        """Do one of the things that are to be done."""
+        choices = [
+            *([self.answer] if self.asking else []),
+            *([self._notify_one] if self.seeks else []),
+            *([self._start_due] if self.machine.next_start_ns is not None else []),
+            *([self._make_one_ready] if self._starting else []),
+            *([self._take_report] if self._reports else []),
+        ]
+        if choices:
+            self._rnd.choice(choices)()
+
+    def answer(self) -> None:
+        """The sink stops and answers. If it has not entered the last seek, it has delivered nothing since."""
+        self.asking = False
+        if self._shared.keeps(Rule.STOP_SINK_FIRST):
+            self._sink.stop()
+        for action in self.machine.on(Stopped(self._sink.delivery_count)):
+            if isinstance(action, AskForCursor):
+                entered = self._sink.generation == self.machine.generation
+                self.start(self._sink.cursor if entered else self._cursor, self.machine.epoch)
+
+    def _notify_one(self) -> None:
+        process, seek = self.seeks.pop(self._rnd.randrange(len(self.seeks)))
+        if seek.era >= process.first_era or not self._shared.keeps(Rule.WAIT_FOR_OWN_ERA):
+            process.seek(seek)
+
+    def _start_due(self) -> None:
+        self._do(Ticked(self._now_ns))
+
+    def _make_one_ready(self) -> None:
+        process = self._starting.pop(self._rnd.randrange(len(self._starting)))
+        self._not_ready.remove(process)
+        self._do(Ready(self._processes.index(process)))
+
+    def _take_report(self) -> None:
+        self._do(self._reports.popleft())
+
+    def report_dropped_leases(self) -> None:
+        """The processes report again: those that have dropped leases on older blocks."""
+        for process, reported in list(self._reported.items()):
+            if reported and not set(reported) <= set(process.leases):
+                self._report_leases(process)
+
+    def take_all_reports(self) -> None:
+        """Let all reports arrive."""
+        self.report_dropped_leases()
+        while self._reports:
+            self._take_report()
+
+    # ------------------------------------------------------------------ actions
+
+    def _do(self, event: Event) -> None:
+        for action in self.machine.on(event):
+            match action:
+                case Interrupt():
+                    self.asking = True
+                case PublishSeek():
+                    self._publish(action)
+                case SendSeek():
+                    process = self._processes[action.process]
+                    self.seeks.append((process, self._current[process.segment]))
+                case Start():
+                    successor = self._processes[action.death.process_index]
+                    successor.first_era = action.era
+                    self._starting.append(successor)
+                case Wipe():
+                    self._shared.memory.wipe_before(action.era, {Block(*lease) for lease in action.leases})
+                case BeginEra() | Fail():
+                    pass
+                case _:
+                    raise AssertionError(action)
+
+    def _publish(self, action: PublishSeek) -> None:
+        """An older seek that has not arrived everywhere is void."""
+        seek, cursors = action.seek, action.cursors
+        self._delivered_before_seek = self._sink.delivery_count
+        for skip in seek.forced_skips:
+            if skip.kill_count:
+                self._named_as_poison.setdefault(CurrentItem(seek.epoch, skip.stage, skip.key), seek.generation)
+        board = self._shared.board
+        board.first_numbers = [each.item for each in cursors[1:]] + [0]
+        self._current = [
+            Seek(
+                generation=seek.generation,
+                era=seek.era,
+                epoch=seek.epoch,
+                cursor=cursor,
+                first_number=first_number,
+                imposed_skips=frozenset(ImposedSkip(skip.stage, skip.key) for skip in seek.forced_skips),
+            )
+            for cursor, first_number in zip(cursors, board.first_numbers, strict=True)
+        ]
+        self.seeks = [
+            (process, self._current[process.segment]) for process in self._processes if process not in self._not_ready
+        ]
+
+    def delivered_source_item(self) -> int:
+        """The source items below this number are delivered for good."""
+        if self._sink.generation != self.machine.generation or self._sink.epoch != self.machine.epoch:
+            return 0
+        return split_by_segment(self._sink.cursor, self._sink.segment + 1)[0].item
