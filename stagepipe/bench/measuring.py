@@ -23,18 +23,18 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from time import monotonic, thread_time_ns
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stagepipe.bench.result import BENCH_SIZES_BYTES, COLD, HOP_MECHANISMS, PEER_MECHANISMS, BenchResult, CostPoint
 from stagepipe.calibration import (
-    MULTI_BUFFER_COUNT,
     RESPONSE_TIMEOUT_S,
     WORK_BUFFER_BYTES,
     RoundTrip,
     fit_curves,
+    make_multi_buffer_item,
     select_single_buffer,
     simulate_stage_work,
 )
@@ -42,7 +42,6 @@ from stagepipe.core import RunError
 from stagepipe.costs import CostMeasurement
 from stagepipe.machine import describe_host, detect_machine, read_cpu_model
 from stagepipe.timing import TransferKind
-from stagepipe.transport import MAX_INLINE_BYTES
 
 # ------------------------------------------------------------------ the producer, in a spawned process
 
@@ -241,29 +240,8 @@ class PeerBenchmark:
         )
 
 
-class _Consumer(Protocol):
-    """The receiving side of a mechanism. `channel` is what the producer sends on."""
-
-    channel: Any
-
-    def on_producer_started(self) -> None:
-        """Close what only the producer needs."""
-
-    def wait_readable(self, timeout_s: float) -> bool:
-        """Wait until a message can be received. Returns False after `timeout_s`."""
-
-    def receive(self) -> Item:
-        """Receive an item. Its array is valid until `release`."""
-
-    def release(self) -> None:
-        """Free the item that was received last."""
-
-    def close(self) -> None:
-        """Close this side."""
-
-
 class _PipeConsumer:
-    """Receives from a Pipe."""
+    """Receives from a Pipe. `channel` is what the producer sends on."""
 
     def __init__(self) -> None:
         reader, channel = _SPAWN_CONTEXT.Pipe(duplex=False)
@@ -271,7 +249,7 @@ class _PipeConsumer:
         self.channel: Any = channel
 
     def on_producer_started(self) -> None:
-        """Close the writing end, which the producer has now."""
+        """Close what only the producer needs."""
         self.channel.close()
 
     def wait_readable(self, timeout_s: float) -> bool:
@@ -279,23 +257,23 @@ class _PipeConsumer:
         return self._reader.poll(timeout_s)
 
     def receive(self) -> Item:
-        """Receive an item."""
+        """Receive an item. Its array is valid until `release`."""
         item: Item = self._reader.recv()
         return item
 
     def release(self) -> None:
-        """Nothing to free: the item is a copy."""
+        """Free the item that was received last. It is a copy, so there is nothing to free."""
 
     def close(self) -> None:
-        """Close the reading end."""
+        """Close this side."""
         self._reader.close()
 
 
-class _QueueConsumer:
+class _QueueConsumer(_PipeConsumer):
     """Receives from a Queue."""
 
     def __init__(self) -> None:
-        self.channel: Any = _SPAWN_CONTEXT.Queue()
+        self.channel = _SPAWN_CONTEXT.Queue()
 
     def on_producer_started(self) -> None:
         """Nothing to close: both sides share the whole Queue."""
@@ -314,9 +292,6 @@ class _QueueConsumer:
         item: Item = self.channel.get()
         return item
 
-    def release(self) -> None:
-        """Nothing to free: the item is a copy."""
-
     def close(self) -> None:
         """Close the Queue."""
         self.channel.close()
@@ -325,25 +300,21 @@ class _QueueConsumer:
 class _SharedMemoryConsumer(_PipeConsumer):
     """Receives from SharedMemory: one object per message, with its name sent over a Pipe. The receiver unlinks it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._shared_memory: SharedMemory | None = None
+    _shared_memory: SharedMemory
 
     def receive(self) -> Item:
-        """Receive an item. Its array is valid until `release`."""
+        """Receive an item."""
         name, nbytes = self._reader.recv()
-        self._shared_memory = shared_memory = SharedMemory(name)
-        return {"data": np.ndarray((nbytes,), np.uint8, shared_memory.buf)}
+        self._shared_memory = SharedMemory(name)
+        return {"data": np.ndarray((nbytes,), np.uint8, self._shared_memory.buf)}
 
     def release(self) -> None:
         """Close and unlink the shared memory of the last item."""
-        if self._shared_memory is not None:
-            self._shared_memory.close()
-            self._shared_memory.unlink()
-            self._shared_memory = None
+        self._shared_memory.close()
+        self._shared_memory.unlink()
 
 
-_CONSUMER_TYPES: dict[str, Callable[[], _Consumer]] = {
+_CONSUMER_TYPES: dict[str, type[_PipeConsumer]] = {
     "Pipe": _PipeConsumer,
     "Queue": _QueueConsumer,
     "SharedMemory": _SharedMemoryConsumer,
@@ -394,21 +365,24 @@ def run_bench(budget: BenchBudget = FULL_BUDGET, on_progress: ProgressCallback |
         round_trip = stack.enter_context(RoundTrip())
         runner = _RoundRunner(round_trip, peers, sizes_bytes)
         runner.warm_up()
-        rounds = _run_rounds(budget.duration_s, runner.run_round, on_progress or _ignore_progress)
+        rounds = _run_rounds(budget.duration_s, runner.run_round, on_progress or (lambda _: None))
         round_trip.stop()
         outbound, returned = round_trip.summarize()
         serialization_ns = round_trip.serialization_ns
-    multi_buffer_bytes = runner.multi_buffer_bytes
     return BenchResult(
         points={
-            **make_hop_points(outbound, returned, multi_buffer_bytes, sizes_bytes, serialization_ns),
+            **make_hop_points(outbound, returned, sizes_bytes, serialization_ns),
             **{name: make_peer_points(costs) for name, costs in runner.peer_costs_ns.items()},
         },
-        curves=fit_curves(outbound, returned, multi_buffer_bytes),
+        curves=fit_curves(outbound, returned),
         serialization_ns=serialization_ns,
         duration_s=monotonic() - start_s,
         rounds=rounds,
-        host=_describe_bench_host(),
+        host={
+            "cpu": read_cpu_model(),
+            **describe_host(),
+            "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        },
         load_average=load_average,
     )
 
@@ -437,10 +411,6 @@ def _run_rounds(duration_s: float, run_round: Callable[[int], None], on_progress
     return rounds
 
 
-def _ignore_progress(fraction: float) -> None:
-    """The default for `on_progress`."""
-
-
 def _choose_repetitions(nbytes: int) -> int:
     """How often to measure a size in a round. Small messages are cheap and are measured more often."""
     return 6 if nbytes <= 64 << 10 else 3 if nbytes <= _LARGE_MESSAGE_BYTES else 1
@@ -458,15 +428,7 @@ class _RoundRunner:
     def __post_init__(self) -> None:
         data = make_random_bytes(self.sizes_bytes[-1])
         self._items = {size: {"data": data[:size]} for size in self.sizes_bytes}
-        self._multi_buffer_item = {
-            f"data{index}": np.full(MAX_INLINE_BYTES + 64 * index, index, np.uint8)
-            for index in range(MULTI_BUFFER_COUNT)
-        }
-
-    @property
-    def multi_buffer_bytes(self) -> int:
-        """The size of the item with several buffers."""
-        return sum(array.nbytes for array in self._multi_buffer_item.values())
+        self._multi_buffer_item = make_multi_buffer_item()
 
     def warm_up(self) -> None:
         """Send the first messages of each peer, which cost more than later ones, and discard their costs."""
@@ -502,7 +464,6 @@ class _RoundRunner:
 def make_hop_points(
     outbound: Sequence[CostMeasurement],
     returned: Sequence[CostMeasurement],
-    multi_buffer_bytes: int,
     sizes_bytes: Sequence[int],
     serialization_ns: int,
 ) -> dict[str, tuple[CostPoint, ...]]:
@@ -511,11 +472,11 @@ def make_hop_points(
     The measurements of a mechanism, sorted by size, belong to `sizes_bytes` in the same order.
     """
     measurements = {
-        "pipe": select_single_buffer(outbound, TransferKind.PIPE, multi_buffer_bytes),
-        "copied": select_single_buffer(outbound, TransferKind.COPIED, multi_buffer_bytes),
-        "loaned": select_single_buffer(outbound, TransferKind.ZERO_COPY, multi_buffer_bytes),
-        "passed on": select_single_buffer(returned, TransferKind.ZERO_COPY, multi_buffer_bytes),
-        COLD: select_single_buffer(outbound, TransferKind.COLD_COPY, multi_buffer_bytes),
+        "pipe": select_single_buffer(outbound, TransferKind.PIPE),
+        "copied": select_single_buffer(outbound, TransferKind.COPIED),
+        "loaned": select_single_buffer(outbound, TransferKind.ZERO_COPY),
+        "passed on": select_single_buffer(returned, TransferKind.ZERO_COPY),
+        COLD: select_single_buffer(outbound, TransferKind.COLD_COPY),
     }
     return {
         name: tuple(
@@ -543,7 +504,3 @@ def make_peer_points(costs_ns_by_size: Mapping[int, Sequence[int]]) -> tuple[Cos
         low_ns, ns, high_ns = (int(np.quantile(costs_ns, quantile)) for quantile in (0.25, 0.5, 0.75))
         points.append(CostPoint(nbytes=size, count=len(costs_ns), low_ns=low_ns, ns=ns, high_ns=high_ns))
     return tuple(points)
-
-
-def _describe_bench_host() -> dict[str, Any]:
-    return {"cpu": read_cpu_model(), **describe_host(), "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}

@@ -23,20 +23,7 @@ from stagepipe.core import UsageError, format_bytes, format_ns
 from stagepipe.costs import CostCurves
 from stagepipe.report import TerminalView
 
-BENCH_SIZES_BYTES = (
-    64,
-    512,
-    1 << 10,
-    3 << 10,
-    4 << 10,
-    16 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-    4 << 20,
-    16 << 20,
-    64 << 20,
-)
+BENCH_SIZES_BYTES = (64, 512, 1 << 10, 3 << 10, 4 << 10, *((16 << 10) << shift for shift in range(0, 14, 2)))
 """Bytes of the array in a message. With the packet header no two have the same bit length, so the ledger keeps them
 apart."""
 PIPE = "pipe"
@@ -145,11 +132,11 @@ class BenchResult:
         return median(ranges) if ranges else 0.0
 
 
-def check_output_path(path: Path | None) -> None:
+def check_output_path(path: Path | None, option: str = "--json") -> None:
     """Raise UsageError unless a file can be written to `path`. Called before anything is measured."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise UsageError(
-            f"--json {path}: this is a folder, or its parent folder does not exist; name a file in an existing folder"
+            f"{option} {path}: this is a folder, or its parent folder does not exist; name a file in an existing folder"
         )
 
 
@@ -181,8 +168,8 @@ def render_bench(result: BenchResult) -> RenderableType:
     parts: tuple[RenderableType, ...] = (
         _make_table(result),
         Text(),
-        Text(_make_sentence(result.crossover_summary), style="bold"),
-        *map(_dim_text, _make_notes(result)),
+        Text(f"{result.crossover_summary[0].upper()}{result.crossover_summary[1:]}.", style="bold"),
+        *(Text(note, style="dim") for note in _make_notes(result)),
     )
     return TerminalView(lambda _: parts)
 
@@ -191,16 +178,11 @@ def _make_table(result: BenchResult) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
     table.add_column("size", justify="right")
     for name in (*HOP_MECHANISMS, *PEER_MECHANISMS):
-        table.add_column(
-            _format_heading(name), justify="right", header_style="bold cyan" if name in HOP_MECHANISMS else "bold"
-        )
+        heading = "Shared\nMemory" if name == "SharedMemory" else name.replace(" ", "\n")
+        table.add_column(heading, justify="right", header_style="bold cyan" if name in HOP_MECHANISMS else "bold")
     for size in result.sizes_bytes:
         table.add_row(format_bytes(size), *_make_cells(result, size))
     return table
-
-
-def _format_heading(name: str) -> str:
-    return "Shared\nMemory" if name == "SharedMemory" else name.replace(" ", "\n")
 
 
 def _make_cells(result: BenchResult, nbytes: int) -> Iterator[Text]:
@@ -209,10 +191,6 @@ def _make_cells(result: BenchResult, nbytes: int) -> Iterator[Text]:
     for name, point in points.items():
         is_cheaper = point is not None and name in {PIPE, COPIED} and len(pair_ns) > 1 and point.ns == min(pair_ns)
         yield Text(format_ns(point.ns) if point is not None else "", style="bold green" if is_cheaper else "")
-
-
-def _make_sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _make_notes(result: BenchResult) -> Iterator[str]:
@@ -236,33 +214,20 @@ def _make_notes(result: BenchResult) -> Iterator[str]:
     )
 
 
-def _dim_text(text: str) -> Text:
-    return Text(text, style="dim")
-
-
 # ------------------------------------------------------------------ the plot
 
 PLOT_SUFFIXES = (".svg", ".png")
-_LINE_STYLES: dict[str, dict[str, Any]] = {
-    "pipe": {"color": "#c1272d", "marker": "o", "linewidth": 2.2, "zorder": 5},
-    "copied": {"color": "#1a7f4e", "marker": "o", "linewidth": 2.2, "zorder": 5},
-    "loaned": {"color": "#2166ac", "marker": "^", "linewidth": 1.4},
-    "passed on": {"color": "#67a9cf", "marker": "v", "linewidth": 1.4},
-    COLD: {"color": "#7fbf7b", "marker": "x", "linewidth": 1.0, "linestyle": ":"},
-    "Pipe": {"color": "#9a6a00", "marker": "s", "linewidth": 1.2, "linestyle": "--"},
-    "Queue": {"color": "#c994c7", "marker": "P", "linewidth": 1.2, "linestyle": "--"},
-    "SharedMemory": {"color": "#7a5195", "marker": "D", "linewidth": 1.2, "linestyle": "--"},
+_STYLES: dict[str, dict[str, Any]] = {
+    "pipe": {"label": "hop: pipe", "color": "#c1272d", "marker": "o", "linewidth": 2.2, "zorder": 5},
+    "copied": {"label": "hop: shared memory, copied", "color": "#1a7f4e", "marker": "o", "linewidth": 2.2, "zorder": 5},
+    "loaned": {"label": "hop: loaned, not copied", "color": "#2166ac", "marker": "^", "linewidth": 1.4},
+    "passed on": {"label": "hop: passed on, not copied", "color": "#67a9cf", "marker": "v", "linewidth": 1.4},
+    COLD: {"label": "hop: copied to untouched memory", "color": "#7fbf7b", "marker": "x", "linestyle": ":"},
+    "Pipe": {"label": "multiprocessing Pipe", "color": "#9a6a00", "marker": "s", "linestyle": "--"},
+    "Queue": {"label": "multiprocessing Queue", "color": "#c994c7", "marker": "P", "linestyle": "--"},
+    "SharedMemory": {"label": "multiprocessing SharedMemory", "color": "#7a5195", "marker": "D", "linestyle": "--"},
 }
-_LEGEND_LABELS = {
-    "pipe": "hop: pipe",
-    "copied": "hop: shared memory, copied",
-    "loaned": "hop: loaned, not copied",
-    "passed on": "hop: passed on, not copied",
-    COLD: "hop: copied to untouched memory",
-    "Pipe": "multiprocessing Pipe",
-    "Queue": "multiprocessing Queue",
-    "SharedMemory": "multiprocessing SharedMemory",
-}
+"""The lines of the plot: those of a hop are solid, but for the one to untouched memory."""
 
 
 def check_plot_paths(paths: Iterable[Path]) -> None:
@@ -275,11 +240,7 @@ def check_plot_paths(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.suffix not in PLOT_SUFFIXES:
             raise UsageError(f"--plot {path}: a plot needs a .svg or .png file; name one")
-        if path.is_dir() or not path.parent.is_dir():
-            raise UsageError(
-                f"--plot {path}: this is a folder, or its parent folder does not exist; "
-                "name a file in an existing folder"
-            )
+        check_output_path(path, "--plot")
         if importlib.util.find_spec("matplotlib") is None:
             raise UsageError(f"--plot {path}: matplotlib is not installed; run: pip install 'matplotlib>=3.8'")
 
@@ -308,11 +269,10 @@ def _make_figure(result: BenchResult) -> Any:
             [point.nbytes for point in points],
             [point.ns / 1000 for point in points],
             [[(point.ns - point.low_ns) / 1000 for point in points], [(p.high_ns - p.ns) / 1000 for p in points]],
-            label=_LEGEND_LABELS[name],
             markersize=5 if name in HOP_MECHANISMS else 4,
             capsize=2,
             elinewidth=1,
-            **_LINE_STYLES[name],
+            **{"linewidth": 1.2, **_STYLES[name]},
         )
     _mark_crossover(axes, result)
     _label_axes(axes, result)

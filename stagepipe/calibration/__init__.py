@@ -13,15 +13,14 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.calibration.cache import load_cached_curves, load_curves, make_cache_key, save_curves
     from stagepipe.calibration.measurement import (
-        MULTI_BUFFER_COUNT,
         TIMING_OVERHEAD_METHOD,
         fit_curves,
+        make_multi_buffer_item,
         select_single_buffer,
     )
     from stagepipe.calibration.round_trip import RESPONSE_TIMEOUT_S, WORK_BUFFER_BYTES, RoundTrip, simulate_stage_work
 
 __all__ = [
-    "MULTI_BUFFER_COUNT",
     "RESPONSE_TIMEOUT_S",
     "TIMING_OVERHEAD_METHOD",
     "WORK_BUFFER_BYTES",
@@ -30,6 +29,7 @@ __all__ = [
     "load_cached_curves",
     "load_curves",
     "make_cache_key",
+    "make_multi_buffer_item",
     "save_curves",
     "select_single_buffer",
     "simulate_stage_work",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stagepipe.calibration.round_trip import RoundTrip
 from stagepipe.costs import CostCurve, CostCurves, CostMeasurement
@@ -32,9 +33,15 @@ MESSAGE_SIZES_BYTES = (*PIPE_SIZES_BYTES, 1 << 20, 4 << 20)
 apart."""
 MULTI_BUFFER_COUNT = 9
 """Buffers of the item that measures the cost of each buffer after the first."""
+_MULTI_BUFFER_SIZES = [MAX_INLINE_BYTES + 64 * index for index in range(MULTI_BUFFER_COUNT)]
 _DEFAULT_ROUNDS = 15
 _COLD_ROUNDS = 5
 """Each cold message takes memory that nothing has touched before."""
+
+
+def make_multi_buffer_item() -> dict[str, NDArray[np.uint8]]:
+    """Return the item with several buffers, for the pipe and for shared memory."""
+    return {f"data{index}": np.full(nbytes, index, np.uint8) for index, nbytes in enumerate(_MULTI_BUFFER_SIZES)}
 
 
 def measure_curves(rounds: int = _DEFAULT_ROUNDS) -> CostCurves:
@@ -43,9 +50,7 @@ def measure_curves(rounds: int = _DEFAULT_ROUNDS) -> CostCurves:
     Raises RunError if the echo process cannot be started or does not answer.
     """
     items = {size: {"data": np.zeros(size, np.uint8)} for size in MESSAGE_SIZES_BYTES}
-    multi_buffer_item = {
-        f"data{index}": np.full(MAX_INLINE_BYTES + 64 * index, index, np.uint8) for index in range(MULTI_BUFFER_COUNT)
-    }
+    multi_buffer_item = make_multi_buffer_item()
     with RoundTrip() as round_trip:
         for _ in range(rounds):
             for size in MESSAGE_SIZES_BYTES:
@@ -58,64 +63,49 @@ def measure_curves(rounds: int = _DEFAULT_ROUNDS) -> CostCurves:
         for size in MESSAGE_SIZES_BYTES * _COLD_ROUNDS:
             round_trip.send_cold(size, items[size])
         round_trip.stop()
-        outbound, returned = round_trip.summarize()
-    return fit_curves(outbound, returned, sum(array.nbytes for array in multi_buffer_item.values()))
+        return fit_curves(*round_trip.summarize())
 
 
-def fit_curves(
-    outbound: Sequence[CostMeasurement], returned: Sequence[CostMeasurement], multi_buffer_bytes: int
-) -> CostCurves:
-    """Fit the curves to the measurements of both directions.
-
-    `multi_buffer_bytes` is the size of the item with several buffers.
-    """
-    fitted = {kind: _fit_curve(outbound, kind, multi_buffer_bytes) for kind in TransferKind}
-    extra_buffer_ns = [
-        _compute_extra_buffer_ns(outbound, kind, fitted[kind], multi_buffer_bytes)
-        for kind in (TransferKind.PIPE, TransferKind.COPIED)
-    ]
+def fit_curves(outbound: Sequence[CostMeasurement], returned: Sequence[CostMeasurement]) -> CostCurves:
+    """Fit the curves to the measurements of both directions."""
+    fitted = {kind: _fit_curve(outbound, kind) for kind in TransferKind}
     return CostCurves(
         pipe=fitted[TransferKind.PIPE],
         copied=fitted[TransferKind.COPIED],
         cold=fitted[TransferKind.COLD_COPY],
         loaned=fitted[TransferKind.ZERO_COPY],
-        passed_on=_fit_curve(returned, TransferKind.ZERO_COPY, multi_buffer_bytes),
-        extra_buffer_ns=(extra_buffer_ns[0], extra_buffer_ns[1]),
+        passed_on=_fit_curve(returned, TransferKind.ZERO_COPY),
+        extra_buffer_ns=(
+            _compute_extra_buffer_ns(outbound, TransferKind.PIPE, fitted[TransferKind.PIPE]),
+            _compute_extra_buffer_ns(outbound, TransferKind.COPIED, fitted[TransferKind.COPIED]),
+        ),
         timing_ns_per_hop=measure_timing_ns_per_hop(),
         measured_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
 
 
-def _fit_curve(
-    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, multi_buffer_bytes: int
-) -> CostCurve:
-    selected = select_single_buffer(measurements, transfer_kind, multi_buffer_bytes)
-    costs_ns = [(m.low_ns, m.cost_ns, m.high_ns) for m in selected]
-    return CostCurve.fit([m.mean_bytes for m in selected], costs_ns)
+def _fit_curve(measurements: Sequence[CostMeasurement], transfer_kind: TransferKind) -> CostCurve:
+    selected = select_single_buffer(measurements, transfer_kind)
+    return CostCurve.fit([m.mean_bytes for m in selected], [(m.low_ns, m.cost_ns, m.high_ns) for m in selected])
 
 
-def select_single_buffer(
-    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, multi_buffer_bytes: int
-) -> list[CostMeasurement]:
+def select_single_buffer(measurements: Sequence[CostMeasurement], transfer_kind: TransferKind) -> list[CostMeasurement]:
     """The measurements of one transfer kind, sorted by size, without the item with several buffers."""
-    selected = (
-        m for m in measurements if m.transfer_kind is transfer_kind and not _is_multi_buffer(m, multi_buffer_bytes)
-    )
+    selected = (m for m in measurements if m.transfer_kind is transfer_kind and not _is_multi_buffer(m))
     return sorted(selected, key=lambda m: m.mean_bytes)
 
 
-def _is_multi_buffer(measurement: CostMeasurement, multi_buffer_bytes: int) -> bool:
-    return measurement.mean_bytes.bit_length() == multi_buffer_bytes.bit_length()
+def _is_multi_buffer(measurement: CostMeasurement) -> bool:
+    return measurement.mean_bytes.bit_length() == sum(_MULTI_BUFFER_SIZES).bit_length()
 
 
 def _compute_extra_buffer_ns(
-    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, curve: CostCurve, multi_buffer_bytes: int
+    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, curve: CostCurve
 ) -> int:
     """The cost that each buffer after the first adds, in ns."""
     for measurement in measurements:
-        if measurement.transfer_kind is transfer_kind and _is_multi_buffer(measurement, multi_buffer_bytes):
-            extra_ns = measurement.cost_ns - curve(measurement.mean_bytes)
-            return max(extra_ns // (MULTI_BUFFER_COUNT - 1), 0)
+        if measurement.transfer_kind is transfer_kind and _is_multi_buffer(measurement):
+            return max((measurement.cost_ns - curve(measurement.mean_bytes)) // (MULTI_BUFFER_COUNT - 1), 0)
     return 0
 
 
