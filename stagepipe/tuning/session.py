@@ -28,7 +28,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 from stagepipe.api import Pipeline, has_part_sinks, open_shards, run_to_sink
@@ -79,7 +78,7 @@ class OutputSandbox:
                 f"sink {names}: tune runs the pipeline many times, and what a sink that is not built in writes stays; "
                 "allow it with --allow-writes, or tune without it: sink=null"
             )
-        self._anchors = {path: _find_anchor(path) for path in _list_outputs(spec)}
+        self._anchors = {path: _find_anchor(path) for path in _iter_outputs(spec)}
         self._folders: dict[Path, Path] = {}
         self._runs = 0
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -102,7 +101,7 @@ class OutputSandbox:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the folders."""
         self._close()
 
@@ -122,13 +121,15 @@ class OutputSandbox:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _redirect_sink(self, sink: SinkSpec) -> SinkSpec:
-        if _PATH not in sink.target.arguments or not _has_folder(sink):
+        folder = _get_folder(sink)
+        if folder is None:
             return sink
-        arguments = {**sink.target.arguments, _PATH: self._place(_get_path(sink.target.arguments))}
-        return replace(sink, target=replace(sink.target, arguments=arguments))
+        return replace(
+            sink, target=replace(sink.target, arguments={**sink.target.arguments, _PATH: self._place(folder)})
+        )
 
     def _redirect_cache(self, cache: CacheSpec | None) -> CacheSpec | None:
-        return None if cache is None else replace(cache, path=self._place(_get_cache_path(cache.path)))
+        return cache and replace(cache, path=self._place(Path(cache.path).expanduser()))
 
     def _place(self, path: Path) -> str:
         """Return the folder that takes the place of `path` in this run."""
@@ -151,25 +152,15 @@ def _is_built_in(sink: SinkSpec) -> bool:
     return f"{module}.".startswith(f"{_BUILT_IN_SINKS}.")
 
 
-def _has_folder(sink: SinkSpec) -> bool:
-    """Whether `path` is the folder of a sink: of a built-in one, or of a user's `PartSink`, whose contract says so."""
-    return _is_built_in(sink) or sink.writes_parts
+def _get_folder(sink: SinkSpec) -> Path | None:
+    """Return the folder of a sink: `path` of a built-in one, or of a user's `PartSink`, whose contract says so."""
+    path = sink.target.arguments.get(_PATH)
+    return Path(path) if path is not None and (_is_built_in(sink) or sink.writes_parts) else None
 
 
-def _get_path(arguments: Mapping[str, Any]) -> Path:
-    return Path(arguments[_PATH])
-
-
-def _get_cache_path(path: str) -> Path:
-    return Path(path).expanduser()
-
-
-def _list_outputs(spec: PipelineSpec) -> list[Path]:
-    sinks = [
-        _get_path(sink.target.arguments) for sink in spec.sinks if _has_folder(sink) and _PATH in sink.target.arguments
-    ]
-    caches = [_get_cache_path(stage.cache.path) for stage in (spec.source, *spec.stages) if stage.cache]
-    return [*dict.fromkeys([*sinks, *caches])]
+def _iter_outputs(spec: PipelineSpec) -> Iterator[Path]:
+    yield from filter(None, map(_get_folder, spec.sinks))
+    yield from (Path(stage.cache.path).expanduser() for stage in (spec.source, *spec.stages) if stage.cache)
 
 
 def _find_anchor(path: Path) -> Path:
@@ -443,7 +434,6 @@ class _Session:
         self._sandbox = sandbox
         self._runner = LayoutRunner(sandbox, options.interruptible, observer.show_progress)
         self._tuner = Tuner(max_steps=_MAX_STEPS)
-        self._pinned: tuple[str, ...] = ()
         self._deadline_s = monotonic() + options.time_s
         self._overhead_s = _START_S
         self._last_run_s = 0.0
@@ -496,15 +486,12 @@ class _Session:
         """Resolve `auto`, so that it does not choose another layout in each run, and warm up."""
         self._observer.begin_run("warm-up")
         with self._options.interruptible():
-            self._pinned = tuple(list_auto_settings(spec, self._resolve_auto(spec)))
-        self._tuner = Tuner((*self._overrides, *self._pinned), max_steps=_MAX_STEPS)
+            pipeline: Pipeline[object] = Pipeline(self._sandbox.redirect(spec))
+            if has_part_sinks(spec):
+                pipeline.feed_sinks()
+            pinned = list_auto_settings(spec, pipeline.resolve_auto())
+        self._tuner = Tuner((*self._overrides, *pinned), max_steps=_MAX_STEPS)
         self._warm_up = self._runner.warm_up(self._load(self._tuner.overrides), self._options.items)
-
-    def _resolve_auto(self, spec: PipelineSpec) -> PipelineSpec:
-        pipeline: Pipeline[object] = Pipeline(self._sandbox.redirect(spec))
-        if has_part_sinks(spec):
-            pipeline.feed_sinks()
-        return pipeline.resolve_auto()
 
     def _search(self) -> None:
         items = self._choose_items(self._warm_up.items_per_s)
@@ -531,14 +518,11 @@ class _Session:
             before_s = first.seconds
             label = f"{text}: pair {number + 1}"
             try:
-                if number == 0:
-                    run = self._run_change(spec, items, label, before_s)
-                elif number % 2:
-                    run = self._run_change(spec, items, label, before_s)
+                if number and number % 2 == 0:
                     before_s = self._run_best(items, label).seconds
-                else:
+                run = self._run_timed(spec, items, label, _SLOW_FACTOR * before_s + _SLOW_EXTRA_S)
+                if number % 2:
                     before_s = self._run_best(items, label).seconds
-                    run = self._run_change(spec, items, label, before_s)
             except RunError as error:
                 tuner.refuse(f"failed: {str(error).splitlines()[0]}")
                 return None
@@ -566,10 +550,11 @@ class _Session:
         pairs: list[PairOfRuns] = []
         for number in range(MIN_PAIRS):
             label = f"start and end: pair {number + 1}"
-            specs = (start, end) if number % 2 == 0 else (end, start)
-            runs = [self._run_timed(spec, items, label, self._get_hang_limit_s(), is_search=False) for spec in specs]
-            first, second = (run.seconds for run in runs)
-            pairs.append(PairOfRuns(first, second) if number % 2 == 0 else PairOfRuns(second, first))
+            runs = {
+                index: self._run_timed((start, end)[index], items, label, self._get_hang_limit_s(), is_search=False)
+                for index in ((1, 0) if number % 2 else (0, 1))
+            }
+            pairs.append(PairOfRuns(runs[0].seconds, runs[1].seconds))
             count = runs[0].items
         self._total = estimate_ratio(pairs)
         self._start_rate = compute_rate([pair.before_s for pair in pairs], count)
@@ -604,9 +589,6 @@ class _Session:
         if self._start_rate is None:
             self._start_rate = best.items / best.seconds
         return best
-
-    def _run_change(self, spec: PipelineSpec, items: int | None, label: str, before_s: float) -> TimedRun:
-        return self._run_timed(spec, items, label, _SLOW_FACTOR * before_s + _SLOW_EXTRA_S)
 
     def _get_hang_limit_s(self) -> float:
         return _HANG_FACTOR * self._warm_up.run_s + _HANG_EXTRA_S
