@@ -65,12 +65,16 @@ class _SavedCursor(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     stream_state: tuple[_Number, str] | None = None
 
 
-class _CheckedPosition(msgspec.Struct, frozen=True, kw_only=True):
+class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON under a rank's key: the position after `items` items of `epoch`."""
+
     epoch: _Epoch
     items: _Number
     cursor: _SavedCursor | None
     source: SourceIdentity | None = None
+    """What the source read; None at the start of an epoch, and in a state of an earlier version."""
     skipped: SkipCount | None = None
+    """What `max_skipped` has counted up to the position, in all runs of the job; None: nothing, or not counted."""
 
 
 class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,18 +90,6 @@ class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 _STREAM_STATE_DECODER: Final = msgspec.json.Decoder(_SavedStreamState)
-
-
-class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON under a rank's key: the position after `items` items of `epoch`."""
-
-    epoch: int
-    items: int
-    cursor: Cursor | None
-    source: SourceIdentity | None = None
-    """What the source read; None at the start of an epoch, and in a state of an earlier version."""
-    skipped: SkipCount | None = None
-    """What `max_skipped` has counted up to the position, in all runs of the job; None: nothing, or not counted."""
 
 
 def check_state_dict(state_dict: Any) -> None:
@@ -127,15 +119,14 @@ def decode_world_size(state_dict: Mapping[str, Any], default: int) -> int:
     return world_size
 
 
-def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> SavedPosition:
+def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> EpochPosition:
     """Return the position under `rank_key`, in a pipeline with so many order points.
 
     Raises UsageError if it is damaged, or if it has more cursors than the pipeline has order points.
     """
-    text = state_dict[rank_key]
-    checked = _decode(rank_key, text, msgspec.json.Decoder(_CheckedPosition).decode)
+    saved = _decode(rank_key, state_dict[rank_key], msgspec.json.Decoder(SavedPosition).decode)
     depth = 0
-    cursor = checked.cursor
+    cursor = saved.cursor
     while cursor is not None:
         depth += 1
         if cursor.stream_state is not None:
@@ -143,7 +134,7 @@ def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: 
         cursor = cursor.upstream
     if depth > order_points + 1:
         raise _make_error(f"(`{rank_key}` has {depth} nested cursors, this pipeline has {order_points + 1})")
-    return _decode(rank_key, text, msgspec.json.Decoder(SavedPosition).decode)
+    return EpochPosition(saved.epoch, saved.items, msgspec.convert(msgspec.to_builtins(saved.cursor), Cursor | None))
 
 
 def _decode(key: str, text: object, decode: Callable[[str], _T]) -> _T:
@@ -356,7 +347,7 @@ def parse_state_dict(
     (_check_position_keys if allow_changed else _check_config)(saved_description, config_description)
     depth = int(config_description[ORDER_POINTS_KEY])
     if is_resharded:
-        positions = [_parse_position(state_dict, f"rank{rank}", depth) for rank in range(saved_world_size)]
+        positions = [decode_position(state_dict, f"rank{rank}", depth) for rank in range(saved_world_size)]
         if is_inline and any(position.items_yielded for position in positions):
             message = "an inline pipeline cannot resume at another world size in the middle of an epoch"
             raise UsageError(f"{message}; remove `inline`")
@@ -366,7 +357,7 @@ def parse_state_dict(
         ranks = ", ".join(sorted(key for key in map(str, state_dict) if key.startswith("rank")))
         message = f"this state is of {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
         raise UsageError(message)
-    return _parse_position(state_dict, rank_key, depth)
+    return decode_position(state_dict, rank_key, depth)
 
 
 def find_saved_source(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard) -> SourceIdentity | None:
@@ -429,11 +420,6 @@ def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, sha
             f"this state is of another number of ranks (world_size: saved {saved_world_size}, now {shard.world_size}) "
             f"and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
         )
-
-
-def _parse_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> EpochPosition:
-    saved = decode_position(state_dict, rank_key, order_points)
-    return EpochPosition(saved.epoch, saved.items, saved.cursor)
 
 
 def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
