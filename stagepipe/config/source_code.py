@@ -435,7 +435,7 @@ class DefinitionLookup:
         return [name for source in sources if source is not None for name in source.bindings]
 
     def _resolve_binding(self, module: ParsedModule, name: str, depth: int) -> LookupResult:
-        bindings = [b for b in module.bindings[name] if not (_is_function(b) and _is_overload(b))]
+        bindings = [b for b in module.bindings[name] if not _is_overload(b)]
         definitions = [b for b in bindings if isinstance(b, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
         if len(definitions) == len(bindings) == 1:
             return Definition(module, definitions[0])
@@ -539,10 +539,6 @@ def _is_named(expression: ast.expr, name: str) -> bool:
     return (isinstance(expression, ast.Name) and expression.id == name) or (
         isinstance(expression, ast.Attribute) and expression.attr == name
     )
-
-
-def _is_function(binding: object) -> bool:
-    return isinstance(binding, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _is_overload(binding: object) -> bool:

@@ -118,23 +118,12 @@ def _add_code(code: CodeType, content: CodeContent) -> None:
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _BEHAVIOUR_FLAGS
     names = code.co_varnames[:parameter_count], code.co_freevars, code.co_cellvars
     content.instructions.append(f"code {counts} {names} {code.co_exceptiontable.hex()}")
-    for instruction in _iter_instructions(code):
-        _add_instruction(instruction, code, content)
+    instructions = list(dis.get_instructions(code))
+    for instruction, following in itertools.zip_longest(instructions, instructions[1:]):
+        # Python 3.13 stores the line of a nested class: two instructions.
+        if "__firstlineno__" not in (instruction.argval, following and following.argval):
+            _add_instruction(instruction, code, content)
     content.instructions.append("end")
-
-
-def _iter_instructions(code: CodeType) -> Iterator[dis.Instruction]:
-    """Iterate over the instructions, without those that store the line of a nested class (Python 3.13)."""
-    previous: dis.Instruction | None = None
-    for instruction in dis.get_instructions(code):
-        if instruction.argval == "__firstlineno__":
-            previous = None
-            continue
-        if previous is not None:
-            yield previous
-        previous = instruction
-    if previous is not None:
-        yield previous
 
 
 def _add_instruction(instruction: dis.Instruction, code: CodeType, content: CodeContent) -> None:
@@ -530,7 +519,7 @@ class _FingerprintBuilder:
             return make_exact("deep code", get_display_name(value))
         self._open[id(value)] = len(self._open)
         try:
-            result = self._dispatch(value)
+            result = _FUNCTIONS.get(type(value), _fingerprint_other)(value, self.build)
         except Exception as error:  # noqa: BLE001 - of `__reduce_ex__`, `__getstate__` or a property of any class
             name = type(value).__name__
             result = make_unknown(str(error) if name in str(error) else f"{name} object: {error}")
@@ -539,30 +528,22 @@ class _FingerprintBuilder:
         self._finished[id(value)] = (value, result)
         return result
 
-    def _dispatch(self, value: Any) -> Fingerprint:
-        function = _FUNCTIONS.get(type(value)) or _find_function(value)
-        return _fingerprint_by_name(value) if function is None else function(value, self.build)
 
-
-def _find_function(value: Any) -> Callable[[Any, Build], Fingerprint] | None:
-    """Return the function for a value of a type that is not listed; None for a value that one text tells."""
+def _fingerprint_other(value: Any, build: Build) -> Fingerprint:  # noqa: PLR0911 - a case for each kind of value
+    """Return the fingerprint of a value of a type that is not listed."""
     if isinstance(value, type):
-        return fingerprint_class
+        return fingerprint_class(value, build)
     if isinstance(value, enum.Enum):
-        return fingerprint_member
-    is_named = isinstance(value, (ModuleType, PurePath, np.generic, *_get_generator_types())) or is_tensor(value)
-    return None if is_named else fingerprint_object
-
-
-def _fingerprint_by_name(value: Any) -> Fingerprint:
-    """Return the fingerprint of a value without parts."""
+        return fingerprint_member(value, build)
     if isinstance(value, ModuleType):
         return make_exact("module", f"module {value.__name__}")
     if isinstance(value, PurePath):
         return make_exact("path", f"{type(value).__name__}({str(value)!r})")
     if isinstance(value, np.generic):
         return make_exact(str(value.dtype), repr(value))
-    return fingerprint_tensor(value) if is_tensor(value) else make_exact("generator", get_display_name(value))
+    if isinstance(value, _get_generator_types()):
+        return make_exact("generator", get_display_name(value))
+    return fingerprint_tensor(value) if is_tensor(value) else fingerprint_object(value, build)
 
 
 def _get_generator_types() -> tuple[type, ...]:

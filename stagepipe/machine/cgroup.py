@@ -7,6 +7,7 @@ and its parents; psutil knows neither. Runs in the main process.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,8 @@ def memory_limit_bytes() -> int | None:
     """The lowest memory limit of the group and its parents, in bytes; None without a limit."""
     limits = []
     for folder in _controller_dirs("memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):  # `max` means no limit
-                limits.append(int((folder / name).read_text()))
+        with contextlib.suppress(OSError, ValueError):  # `max` means no limit
+            limits.append(_read_first_int(folder, "memory.max", "memory.limit_in_bytes"))
     return min(limits, default=None)
 
 
@@ -67,12 +67,12 @@ def oom_kill_count() -> int | None:
 
     None if the kernel does not report it.
     """
-    for folder in _controller_dirs("memory"):
-        for name in ("memory.events", "memory.oom_control"):
-            count = _read_oom_kills(folder / name)
-            if count is not None:
-                return count
-    return _read_oom_kills(_VMSTAT_PATH)
+    folders = _controller_dirs("memory")
+    files = (folder / name for folder in folders for name in ("memory.events", "memory.oom_control"))
+    for file in itertools.chain(files, [_VMSTAT_PATH]):
+        with contextlib.suppress(OSError, ValueError):
+            return _read_count(file, "oom_kill")
+    return None
 
 
 def tightest_pids_limit() -> tuple[int, int] | None:
@@ -82,12 +82,6 @@ def tightest_pids_limit() -> tuple[int, int] | None:
         with contextlib.suppress(OSError, ValueError):
             limits.append((int((folder / "pids.max").read_text()), int((folder / "pids.current").read_text())))
     return min(limits, key=lambda limit: limit[0] - limit[1], default=None)
-
-
-def _read_oom_kills(path: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return _read_count(path, "oom_kill")
-    return None
 
 
 def _read_count(path: Path, name: str) -> int:

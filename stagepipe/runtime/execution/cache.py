@@ -23,11 +23,11 @@ import tempfile
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import GeneratorType, TracebackType
-from typing import Any, Final, Self
+from types import GeneratorType
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -184,12 +184,11 @@ _decoder: Final = msgspec.msgpack.Decoder()
 _log: Final = logging.getLogger("stagepipe")
 
 
-class KeptOutput:
+class KeptOutput(NamedTuple):
     """What a stage returned for an item, or the parts that it yielded."""
 
-    def __init__(self, values: list[Any], *, is_parts: bool) -> None:
-        self.values = values
-        self.is_parts = is_parts
+    values: list[Any]
+    is_parts: bool
 
 
 class EntryFolder:
@@ -229,16 +228,20 @@ class EntryFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         return EntryWriter(path, unfinished)
 
-    def stop_keeping(self, error: OSError) -> None:
-        """Keep nothing more, and warn once."""
-        if self.is_writable:
-            self.is_writable = False
-            _log.warning(
-                "stage %s: cannot keep its outputs in %s (%s); the run continues without keeping more",
-                self._stage,
-                self._folder,
-                error.strerror or error,
-            )
+    @contextlib.contextmanager
+    def stop_at_error(self) -> Iterator[None]:
+        """Keep nothing more after an OSError in the block, and warn once."""
+        try:
+            yield
+        except OSError as error:
+            if self.is_writable:
+                self.is_writable = False
+                _log.warning(
+                    "stage %s: cannot keep its outputs in %s (%s); the run continues without keeping more",
+                    self._stage,
+                    self._folder,
+                    error.strerror or error,
+                )
 
     def _get_path(self, name: str) -> Path:
         return self._folder / name[:2] / name[2:]
@@ -278,9 +281,7 @@ class EntryWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):
@@ -373,12 +374,9 @@ class StageCache:
         return hashlib.blake2b(description.encode(), digest_size=_NAME_BYTES).hexdigest()
 
     def _keep(self, name: str, key: Key, result: Any) -> None:
-        try:
-            with self._entries.begin(name) as writer:
-                self._add(writer, key, result)
-                self._commit(writer, name, key, is_parts=False)
-        except OSError as error:
-            self._entries.stop_keeping(error)
+        with self._entries.stop_at_error(), self._entries.begin(name) as writer:
+            self._add(writer, key, result)
+            self._commit(writer, name, key, is_parts=False)
 
     def _add(self, writer: EntryWriter, key: Key, value: Any) -> None:
         try:
@@ -393,39 +391,24 @@ class StageCache:
             writer.commit(is_parts=is_parts)
 
     def _keep_parts(self, name: str, key: Key, parts: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Yield the parts of a generator. They are kept once it has ended."""
+        """Yield the parts of a generator, each written at once, because later stages may change it.
+
+        They are kept once it has ended.
+        """
+        entries = self._entries
         with contextlib.closing(parts), contextlib.ExitStack() as stack:
-            writer = self._begin(name, stack)
+            with entries.stop_at_error():
+                writer = stack.enter_context(entries.begin(name))
             for part in parts:
-                if writer is not None:
-                    writer = self._write_part(writer, key, part)
+                if entries.is_writable:
+                    with entries.stop_at_error():
+                        self._add(writer, key, part)
                 box = [part]
                 del part
                 yield box.pop()
-            if writer is not None:
-                self._finish(writer, name, key)
-
-    def _begin(self, name: str, stack: contextlib.ExitStack) -> EntryWriter | None:
-        try:
-            return stack.enter_context(self._entries.begin(name))
-        except OSError as error:
-            self._entries.stop_keeping(error)
-            return None
-
-    def _write_part(self, writer: EntryWriter, key: Key, part: Any) -> EntryWriter | None:
-        """Write a part now, because later stages may change it. Return the writer, if it can be used further."""
-        try:
-            self._add(writer, key, part)
-        except OSError as error:
-            self._entries.stop_keeping(error)
-            return None
-        return writer
-
-    def _finish(self, writer: EntryWriter, name: str, key: Key) -> None:
-        try:
-            self._commit(writer, name, key, is_parts=True)
-        except OSError as error:
-            self._entries.stop_keeping(error)
+            if entries.is_writable:
+                with entries.stop_at_error():
+                    self._commit(writer, name, key, is_parts=True)
 
 
 def make_cached_call(stage: StageRunner, plan: CachePlan, compute: StageCall) -> StageCall:
