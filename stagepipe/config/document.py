@@ -320,8 +320,8 @@ def parse_mapping(text: str, file: str = "") -> MapNode:
     return node
 
 
-def parse_value(text: str, file: str = "") -> Node:
-    """Parse a YAML text. Raises ConfigError."""
+def parse_value(text: str, file: str = "", place: SourceLocation | None = None) -> Node:
+    """Parse a YAML text. Its nodes are at `place`, or where each stands in `file`. Raises ConfigError."""
     lines = _LINE_BREAK_PATTERN.split(text)
     try:
         loader = NodeComposer(text)
@@ -330,7 +330,7 @@ def parse_value(text: str, file: str = "") -> Node:
         raise ConfigError([_syntax_problem(error, file, lines, text)]) from None
     if root is None:
         return ScalarNode(None, SourceLocation(file=file, line=1, column=1, source_line=lines[0]))
-    builder = _NodeBuilder(file=file, lines=lines)
+    builder = _NodeBuilder(file=file, lines=lines, place=place)
     node = builder.build(root)
     if builder.problems:
         raise ConfigError(builder.problems)
@@ -434,6 +434,7 @@ class _NodeBuilder:
 
     file: str
     lines: list[str]
+    place: SourceLocation | None
     problems: list[Problem] = field(default_factory=list)
     built_nodes: dict[int, Node] = field(default_factory=dict)
     open_node_ids: set[int] = field(default_factory=set)
@@ -441,7 +442,7 @@ class _NodeBuilder:
     def build(self, node: yaml.Node) -> Node:
         if id(node) in self.built_nodes:
             return self.built_nodes[id(node)]
-        location = _mark_to_location(self.file, self.lines, node.start_mark)
+        location = self.place or _mark_to_location(self.file, self.lines, node.start_mark)
         if id(node) in self.open_node_ids:
             self.problems.append(location.make_problem("this anchor contains itself", "remove the alias inside it"))
             return ScalarNode(None, location)
@@ -481,7 +482,7 @@ class _NodeBuilder:
         explicit_entries: dict[Any, MapEntry] = {}
         merged_entries: dict[Any, MapEntry] = {}
         for key_node, value_node in node.value:
-            key_location = _mark_to_location(self.file, self.lines, key_node.start_mark)
+            key_location = self.place or _mark_to_location(self.file, self.lines, key_node.start_mark)
             if key_node.tag == _PLAIN_TAG and key_node.value == "<<":
                 merged_entries = {**self._build_merge_key(value_node, key_location), **merged_entries}
                 continue
@@ -572,19 +573,8 @@ def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Prob
 def parse_override_value(text: str, location: SourceLocation) -> Node:
     """Parse a value: as YAML if it starts with a bracket or a quote, otherwise as an unquoted scalar."""
     if text[:1] in {"[", "{", '"', "'"}:
-        return _with_location(parse_value(text), location)
+        return parse_value(text, place=location)
     return ScalarNode(parse_scalar(text), location)
-
-
-def _with_location(node: Node, location: SourceLocation) -> Node:
-    if isinstance(node, MapNode):
-        entries = {
-            k: replace(e, key_location=location, node=_with_location(e.node, location)) for k, e in node.entries.items()
-        }
-        return MapNode(entries, location)
-    if isinstance(node, ListNode):
-        return ListNode(tuple(_with_location(item, location) for item in node.items), location)
-    return replace(node, location=location)
 
 
 def _set_at_path(
@@ -601,25 +591,22 @@ def _set_at_path(
         message = f"`{'.'.join(parent_path)}` is a single value and has no `{step}`"
         raise _Refusal(message, f"set `{'.'.join(parent_path)}` itself")
     entries = node.entries if isinstance(node, MapNode) else {}
-    if step not in entries and (rest or parent_path[:1] == ("vars",)):
-        _require_known_key(
-            step, parent=node, parent_path=parent_path, optional_keys=_OPTIONAL_MAPPINGS.get(parent_path, frozenset())
-        )
+    if step not in entries and (rest if not parent_path else parent_path[0] == "vars"):
+        _require_known_key(step, node, parent_path)
     old_value = entries[step].node if step in entries else MapNode({}, location)
     mapping = node if isinstance(node, MapNode) else MapNode({}, location)
     return mapping.with_entry(step, _set_at_path(old_value, rest, value, location, (*parent_path, step)), location)
 
 
-_OPTIONAL_MAPPINGS: dict[tuple[str, ...], frozenset[str]] = {
-    (): frozenset({"source", "sink", "transport", "report"}),
-}
+_OPTIONAL_MAPPINGS: Final = ("report", "sink", "source", "transport")
 """Mappings that an override may create. In a stage and in `with`, an override may create any."""
 
 
-def _require_known_key(step: str, *, parent: Node, parent_path: tuple[str, ...], optional_keys: frozenset[str]) -> None:
-    if step in optional_keys or (parent_path and parent_path[0] != "vars"):
+def _require_known_key(step: str, parent: Node, parent_path: tuple[str, ...]) -> None:
+    optional = () if parent_path else _OPTIONAL_MAPPINGS
+    if step in optional:
         return
-    known = [str(key) for key, _ in iter_children(parent)] + sorted(optional_keys)
+    known = [*(str(key) for key, _ in iter_children(parent)), *optional]
     parent_label = f"`{'.'.join(parent_path)}`" if parent_path else "the config"
     raise _refuse_unknown(f"{parent_label} has no `{step}`", step, known, parent_path)
 

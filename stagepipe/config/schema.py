@@ -383,8 +383,6 @@ class MistakeKind(Enum):
 
     UNKNOWN_KEY = "unknown key"
     MISSING_KEY = "missing key"
-    NO_MAPPING = "no mapping"
-    NO_LIST = "no list"
     BAD_VALUE = "bad value"
 
 
@@ -394,7 +392,6 @@ class Mistake:
 
     kind: MistakeKind
     path: ConfigPath
-    value: Any = None
     cause: ValueError | None = None
 
 
@@ -425,7 +422,7 @@ class _Checker:
     def check_mapping(self, model: MappingModel, value: Any, path: ConfigPath) -> dict[str, Any]:
         """Return the fields of the model's spec that a mapping sets."""
         if not isinstance(value, dict):
-            self.mistakes.append(Mistake(MistakeKind.NO_MAPPING, path, value))
+            self._add_bad_value(path, make_unexpected("a mapping", value))
             return {}
         values = {}
         for name, key in model.keys.items():
@@ -442,7 +439,7 @@ class _Checker:
         if not isinstance(value, list) and key.accepts_one:
             return (self._check_value(key.value_type, value, path),)
         if not isinstance(value, list):
-            self.mistakes.append(Mistake(MistakeKind.NO_LIST, path, value))
+            self._add_bad_value(path, make_unexpected("a list", value))
             return ()
         return tuple(self._check_value(key.value_type, item, (*path, index)) for index, item in enumerate(value))
 
@@ -453,9 +450,11 @@ class _Checker:
         try:
             return value_type.check(value)
         except ValueError as error:
-            inner_path = error.inner_path if isinstance(error, InvalidValueError) else ()
-            self.mistakes.append(Mistake(MistakeKind.BAD_VALUE, (*path, *inner_path), value, error))
+            self._add_bad_value(path, error)
             return None
+
+    def _add_bad_value(self, path: ConfigPath, error: ValueError) -> None:
+        self.mistakes.append(Mistake(MistakeKind.BAD_VALUE, (*path, *getattr(error, "inner_path", ())), error))
 
     def _make_spec(self, spec_type: type[Any], values: dict[str, Any], path: ConfigPath) -> Any:
         """Make a spec. The keys of its target are among its own.

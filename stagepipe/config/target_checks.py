@@ -113,22 +113,24 @@ def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
 
     return [
-        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), *_read_part_multiple(sink, lookup))
+        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), *_read_count(sink, "part_multiple", lookup))
         for sink in sinks
         for uses in (sink.get("uses"),)
     ]
 
 
-def _read_part_multiple(sink: MapNode, lookup: DefinitionLookup) -> tuple[int, str | None]:
-    """Return `part_multiple`, and the argument that it names, whose default is the class attribute of that name."""
-    uses = sink.get("uses")
+def _read_count(entry: MapNode, attribute: str, lookup: DefinitionLookup) -> tuple[int, str | None]:
+    """Return a class attribute, and the argument that it names, whose default is the class attribute of that name."""
+    uses = entry.get("uses")
     if not isinstance(uses, ScalarNode):
         return 1, None
-    count = read_class_attribute(uses.value, "part_multiple", lookup)
+    count = read_class_attribute(uses.value, attribute, lookup)
     argument = count if isinstance(count, str) else None
     if argument is not None:
         default = read_class_attribute(uses.value, argument, lookup)
-        count = _get_argument(sink, argument, getattr(uses.value, argument, default))
+        arguments = entry.get("with")
+        given = arguments.get(argument) if isinstance(arguments, MapNode) else None
+        count = given.value if isinstance(given, ScalarNode) else getattr(uses.value, argument, default)
     return (count if isinstance(count, int) and count > 0 else 1), argument
 
 
@@ -138,21 +140,12 @@ def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:
         return StageTraits()
     is_order_point = read_class_attribute(uses.value, "order_point", lookup) is True
     takes_whole_items = is_order_point or read_class_attribute(uses.value, "takes_whole_items", lookup) is True
-    count = read_class_attribute(uses.value, "items_per_output", lookup) if is_order_point else 1
-    if isinstance(count, str):
-        count = _get_argument(stage, count, getattr(uses.value, count, 1))
     return StageTraits(
         label=Target(uses.value).label,
         is_order_point=is_order_point,
         takes_whole_items=takes_whole_items,
-        items_per_output=count if isinstance(count, int) and count > 0 else 1,
+        items_per_output=_read_count(stage, "items_per_output", lookup)[0] if is_order_point else 1,
     )
-
-
-def _get_argument(node: MapNode, name: str, default: object) -> object:
-    arguments = node.get("with")
-    argument = arguments.get(name) if isinstance(arguments, MapNode) else None
-    return argument.value if isinstance(argument, ScalarNode) else default
 
 
 _TORCH_PACKAGES: Final = frozenset({"torch", "torchvision", "torchaudio", "timm", "transformers"})

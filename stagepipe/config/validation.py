@@ -27,7 +27,7 @@ from stagepipe.config.document import (
 from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigPath, Mistake, MistakeKind, check_pipeline
 from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint
 from stagepipe.config.target_checks import SinkTraits, StageTraits, get_sinks, get_stages
-from stagepipe.config.value_types import InvalidValueError, format_value
+from stagepipe.config.value_types import format_value
 from stagepipe.core import Problem
 from stagepipe.spec import (
     SOURCE_NAME,
@@ -53,7 +53,6 @@ _MAPPING_LABELS: Final = {
     "source": "in `source`",
 }
 _CALL_LABELS: Final = {"": "in `.with_options(...)`", "stages[]": "in the call of a stage"}
-_EXPECTED_KINDS: Final = {MistakeKind.NO_MAPPING: "a mapping", MistakeKind.NO_LIST: "a list"}
 _TARGET_EXAMPLE: Final = "write {uses: pkg.module.name, with: {...}}"
 _HINT_BY_MAPPING_PATH: Final = {
     "source": _TARGET_EXAMPLE,
@@ -127,11 +126,10 @@ def _to_problem(root: MapNode, mistake: Mistake) -> Problem:
         return _unknown_key_problem(root, path, mapping_path=_to_mapping_path(path[:-1]))
     if mistake.kind is MistakeKind.MISSING_KEY:
         return _missing_key_problem(root, path)
-    message, hint = _describe_bad_value(mistake)
-    is_key = isinstance(mistake.cause, InvalidValueError) and mistake.cause.is_key
-    location = find_location(root, path, prefer_key=is_key)
-    label = _format_path(root, path, location)
-    return location.make_problem(f"`{label}`: {message}", hint)
+    error = mistake.cause
+    location = find_location(root, path, prefer_key=getattr(error, "is_key", False))
+    hint = getattr(error, "hint", "") or _HINT_BY_MAPPING_PATH.get(_to_mapping_path(path), "")
+    return location.make_problem(f"`{_format_path(root, path, location)}`: {error}", hint)
 
 
 def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
@@ -197,13 +195,6 @@ def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocatio
     if location.file.startswith("override ") and last == key:
         return f"did you mean `{head}.with.{key}={value}`?"
     return f"if it is an argument of the {mapping_path.removesuffix('[]')}: `with: {{{key}: ...}}`"
-
-
-def _describe_bad_value(mistake: Mistake) -> tuple[str, str]:
-    if mistake.cause is not None:
-        return str(mistake.cause), getattr(mistake.cause, "hint", "")
-    message = f"expected {_EXPECTED_KINDS[mistake.kind]}, found {format_value(mistake.value)}"
-    return message, _HINT_BY_MAPPING_PATH.get(_to_mapping_path(mistake.path), "")
 
 
 def _to_mapping_path(path: ConfigPath) -> str:
