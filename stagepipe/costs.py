@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from stagepipe.core import format_bytes, format_ns
@@ -83,6 +84,15 @@ class CostCurve:
         return costs
 
     @property
+    def is_sound(self) -> bool:
+        """Whether two or more rising sizes have a cost above 0 each, and all numbers are in range."""
+        rows = (self.sizes, self.ns, self.low_ns, self.high_ns)
+        rising = all(a < b for a, b in itertools.pairwise(self.sizes))
+        in_range = all(0 <= value <= _MAX_VALUE for row in rows for value in row)
+        same_length = {len(row) for row in rows} == {len(self.sizes)}
+        return same_length and len(self.sizes) > 1 and rising and in_range and min(self.sizes[0], *self.ns) > 0
+
+    @property
     def relative_iqr(self) -> float:
         """The interquartile range as a share of the median; the median over all points."""
         return float(
@@ -138,36 +148,20 @@ class CostCurves:
 
     def to_dict(self) -> dict[str, Any]:
         """The curves as values that JSON can hold."""
-        curves = {
-            name: {field.name: list(getattr(curve, field.name)) for field in fields(curve)}
-            for name, curve in self._iter_named_curves()
-        }
-        scalars = {
-            "extra_buffer_ns": list(self.extra_buffer_ns),
-            "timing_ns_per_hop": self.timing_ns_per_hop,
-            "measured_at": self.measured_at,
-        }
-        return {**curves, **scalars}
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CostCurves:
-        """Make the curves from what `to_dict` returned. Raises KeyError, TypeError or ValueError for other data."""
-        curves = {field.name: _parse_curve(data[field.name]) for field in fields(cls) if field.type == "CostCurve"}
-        inline_ns, shared_ns, timing_ns = (
-            int(value) for value in (*data["extra_buffer_ns"], data["timing_ns_per_hop"])
-        )
-        if not all(0 <= value <= _MAX_VALUE for value in (inline_ns, shared_ns, timing_ns)):
-            message = "not cost curves: a cost is below 0 or too large"
+        """Make the curves from what `to_dict` returned. Raises ValueError for other data."""
+        curves = msgspec.convert(data, cls)
+        named = [getattr(curves, field.name) for field in fields(cls) if field.type == "CostCurve"]
+        if not all(curve.is_sound for curve in named) or not all(
+            0 <= value <= _MAX_VALUE for value in (*curves.extra_buffer_ns, curves.timing_ns_per_hop)
+        ):
+            message = "not cost curves: two or more rising sizes have a cost above 0 each, and none is too large"
             raise ValueError(message)
-        return cls(
-            **curves,
-            extra_buffer_ns=(inline_ns, shared_ns),
-            timing_ns_per_hop=timing_ns,
-            measured_at=str(data["measured_at"]),
-        )
-
-    def _iter_named_curves(self) -> list[tuple[str, CostCurve]]:
-        return [(field.name, getattr(self, field.name)) for field in fields(self) if field.type == "CostCurve"]
+        return curves
 
 
 def find_crossover_bytes(pipe: CostCurve, other: CostCurve) -> int:
@@ -178,17 +172,6 @@ def find_crossover_bytes(pipe: CostCurve, other: CostCurve) -> int:
     )
     pipe_is_cheaper = np.flatnonzero(pipe.evaluate_ns(sizes) < other.evaluate_ns(sizes))
     return int(sizes[min(pipe_is_cheaper[-1] + 1, len(sizes) - 1)] if len(pipe_is_cheaper) else sizes[0])
-
-
-def _parse_curve(data: Mapping[str, Any]) -> CostCurve:
-    rows = [tuple(int(value) for value in data[field.name]) for field in fields(CostCurve)]
-    sizes, costs = rows[0], rows[1]
-    rising = all(a < b for a, b in itertools.pairwise(sizes))
-    is_in_range = all(0 <= value <= _MAX_VALUE for row in rows for value in row) and sizes[:1] > (0,)
-    if len({len(row) for row in rows}) != 1 or len(sizes) < 2 or not rising or not is_in_range or min(costs) < 1:  # noqa: PLR2004
-        message = "not a cost curve: expected two or more rising sizes, with a cost above 0 for each"
-        raise ValueError(message)
-    return CostCurve(*rows)
 
 
 def _fit_isotonic(values: list[float]) -> list[float]:

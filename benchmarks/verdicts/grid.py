@@ -29,7 +29,7 @@ from benchmarks.common.command import find_commit, finish, make_parser, open_run
 from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
 from benchmarks.verdicts.__main__ import MIN_OTHER_CPU_SHARE, burn_cpus, keep_record
 from benchmarks.verdicts.turn import decode_record
-from stagepipe.report import Report, RunRecord, StageRecord, build_report
+from stagepipe.report import Report, RunRecord, StageRecord, build_report, format_gain
 from stagepipe.report.utilization import compute_lost_ns, compute_startup_ns
 
 SINKS: Final = ("none", "jsonl", "npz_shards", "parquet", "webdataset")
@@ -185,7 +185,7 @@ def _find_contradictions(report: Report) -> Iterator[str]:
         if report.what_if and not (offered and offered[0].gain > 0):
             yield f"the fix {verdict.fix} is no estimate with a gain"
     if eligible and not verdict.fix:
-        yield f"{eligible[0].change} ({eligible[0].format_gain()}) may be offered, and is not"
+        yield f"{eligible[0].change} ({format_gain(eligible[0].gain)}) may be offered, and is not"
 
 
 def _find_wrong_names(each: Combination, report: Report) -> Iterator[str]:

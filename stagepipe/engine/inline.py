@@ -22,7 +22,7 @@ from stagepipe.core import (
 )
 from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
-from stagepipe.engine.live_figures import RateEstimator
+from stagepipe.engine.live_figures import ProgressMeter
 from stagepipe.engine.recording import make_inline_record
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import LiveRun, RunRecord
@@ -87,8 +87,7 @@ class InlineRun(EngineRun):
         with UserCode("source"), self._generators.swap_in():
             self._source_identity = self._source_reader.identify()
         self._source_runner = SourceRunner(self._source_reader, self._source_stages, downstream)
-        self._samples_rate = RateEstimator()
-        self._items_rate = RateEstimator()
+        self._progress = ProgressMeter()
 
     def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
         plan = self.plan
@@ -188,18 +187,7 @@ class InlineRun(EngineRun):
 
     def progress(self) -> LiveRun:
         """Return the progress of the run."""
-        now_ns = perf_counter_ns()
-        deliveries = self._statistics.take_snapshot()
-        return LiveRun(
-            elapsed_ns=deliveries.wall_ns,
-            items_in=self._items_read,
-            items_done=self._items_read,
-            items_total=self._source_reader.epoch_items,
-            items_out=deliveries.items,
-            samples_out=deliveries.samples,
-            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
-            items_per_s=self._items_rate.update(now_ns, self._items_read),
-        )
+        return self._progress.take(self._statistics.take_snapshot(), self._items_read, self._source_reader.epoch_items)
 
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""

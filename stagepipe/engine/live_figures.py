@@ -83,6 +83,29 @@ class RateEstimator:
         return (count - oldest_count) * 1e9 / (now_ns - oldest_ns) if now_ns > oldest_ns else 0.0
 
 
+class ProgressMeter:
+    """The figures of a run without a board, of what it has read and delivered."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self._items_rate = RateEstimator()
+        self._samples_rate = RateEstimator()
+
+    def take(self, deliveries: DeliverySnapshot, items_in: int, items_total: int | None) -> LiveRun:
+        """Return the run as it is now, with rates of the last seconds."""
+        now_ns = perf_counter_ns()
+        return LiveRun(
+            elapsed_ns=deliveries.wall_ns,
+            items_in=items_in,
+            items_done=items_in,
+            items_total=items_total,
+            items_out=deliveries.items,
+            samples_out=deliveries.samples,
+            items_per_s=self._items_rate.update(now_ns, items_in),
+            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
+        )
+
+
 _PROCESS_COUNTERS: Final = {
     "restarts": ProcessCounter.INCARNATION,
     "starved_ns": ProcessCounter.STARVED_NS,

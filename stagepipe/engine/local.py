@@ -30,12 +30,12 @@ from stagepipe.runtime import (
     MemoryHandle,
     OutputCallback,
     ProbeSample,
-    RunTrace,
     Supervisor,
+    WorkerRestart,
     describe_run,
     forward_output,
+    read_trace_tracks,
     take_run_timings,
-    take_run_trace,
 )
 from stagepipe.timing import ProcessRegion
 from stagepipe.transport import Lease
@@ -58,13 +58,20 @@ class TraceOutput:
         check_output_file("trace", path)
         self._first_clock = read_clocks()
 
-    def write(self, plan: Plan, trace: RunTrace, series: Series, started_ns: int) -> None:
+    def write(
+        self,
+        plan: Plan,
+        tracks: tuple[TraceTrack, ...],
+        restarts: Sequence[WorkerRestart],
+        series: Series,
+        started_ns: int,
+    ) -> None:
         """Write the file. One that cannot be written, because the disk is full, is a warning: the run is over."""
         data = TraceData(
             name=plan.name,
             pid=os.getpid(),
             stage_names=plan.stage_names,
-            tracks=tuple(TraceTrack(each.name, each.group, each.ring) for each in trace.processes),
+            tracks=tracks,
             deaths=tuple(
                 TraceDeath(
                     track=restart.death.process_index,
@@ -73,7 +80,7 @@ class TraceOutput:
                     cause=restart.death.cause,
                     item=restart.death.item,
                 )
-                for restart in trace.restarts
+                for restart in restarts
             ),
             series=series,
             started_ns=started_ns,
@@ -302,7 +309,8 @@ class LocalRun(EngineRun):
     def _write_trace(self, record: RunRecord) -> None:
         if self._trace_output is not None:
             started_ns = self._consumer.statistics.take_snapshot().started_ns
-            self._trace_output.write(self.plan, take_run_trace(self._supervisor), record.series, started_ns)
+            tracks, restarts = read_trace_tracks(self._supervisor), self._supervisor.recovery.restarts.history
+            self._trace_output.write(self.plan, tracks, restarts, record.series, started_ns)
             self.has_written_trace = self._trace_output.is_written
 
     def _start_series(self) -> SeriesRecorder:

@@ -62,12 +62,11 @@ ProcessLayout = tuple[FusedGroup, ...]
 class Throughput:
     """The predicted rate of a layout.
 
-    `limited_by` is the name of a process, `machine` or `consumer`. `utilization` is the busy share of each group.
+    `limited_by` is the name of a process, `machine` or `consumer`.
     """
 
     items_per_s: float
     limited_by: str
-    utilization: tuple[float, ...]
     cpu_ns: float  # per source item, of all processes and the consumer
     memory_bytes: int  # of all workers
 
@@ -137,7 +136,6 @@ def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float)
     return Throughput(
         items_per_s=1e9 / longest_ns,
         limited_by=limited_by,
-        utilization=tuple(time_ns / longest_ns for time_ns in times_ns),
         cpu_ns=total_cpu_ns,
         memory_bytes=sum(compute_memory_bytes(group, costs) for group in layout),
     )

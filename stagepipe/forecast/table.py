@@ -20,7 +20,7 @@ from stagepipe.forecast.model import (
     format_suggestion,
 )
 from stagepipe.plan import SINK_NAME
-from stagepipe.report import FoldingTable, TableColumn, TerminalView, TitledBox
+from stagepipe.report import FoldingTable, TableColumn, TerminalView, TitledBox, format_gain
 
 _MAX_LISTED_PIECES = 6
 """The most pieces listed per item. The JSON has all of them."""
@@ -154,7 +154,7 @@ def _make_fusion_columns(forecast: Forecast) -> list[TableColumn]:
 def _format_fusion(fusion: FusionForecast, current_items_per_s: float) -> str:
     if fusion.unfusable_reason:
         return f"not possible: {fusion.unfusable_reason}"
-    gain = _format_gain(fusion.items_per_s / current_items_per_s - 1)
+    gain = format_gain(fusion.items_per_s / current_items_per_s - 1)
     return f"{format_rate(fusion.items_per_s)} items/s ({gain})"
 
 
@@ -184,12 +184,8 @@ def _render_advice(forecast: Forecast, arrow: str) -> RenderableType:
 
 def _format_step(advice: PlanAdvice, index: int, label: str, arrow: str) -> str:
     before, after = advice.items_per_s_before, advice.items_per_s_after
-    rates = f"{format_rate(before)} {arrow} {format_rate(after)} items/s ({_format_gain(after / before - 1)})"
+    rates = f"{format_rate(before)} {arrow} {format_rate(after)} items/s ({format_gain(after / before - 1)})"
     return f"{'Then: ' if index else ''}{advice.text} {label}{rates}."
-
-
-def _format_gain(gain: float) -> str:
-    return f"{gain * 100:+.0f} %"
 
 
 def _make_sentence(text: str) -> str:

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         WhatIf,
         WorkerLoad,
         WorkerRestartReport,
+        format_gain,
     )
     from stagepipe.report.render import (
         FoldingTable,
@@ -151,6 +152,7 @@ __all__ = [
     "compute_process_loads",
     "compute_steady_items_per_s",
     "find_limiting_stage",
+    "format_gain",
     "format_progress_line",
     "from_json",
     "is_comparable",

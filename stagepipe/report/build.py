@@ -11,6 +11,7 @@ from stagepipe.report import model
 from stagepipe.report.record import (
     PHASES,
     SUMMED_FIGURES,
+    HopFigures,
     HopRecord,
     RunRecord,
     Series,
@@ -316,15 +317,9 @@ def _build_hop(hop: HopRecord, rows: Mapping[str, str]) -> model.HopReport:
     return model.HopReport(
         source=source,
         target=target,
-        transport=hop.transport,
-        messages=hop.messages,
-        bytes=hop.bytes,
         cost_ns=compute_percentiles(hop.cost_histogram),
         phases=model.PhasePercentiles(
             **{phase: compute_percentiles(hop.phase_histograms.get(phase, empty)) for phase in PHASES}
         ),
-        predicted=hop.predicted,
-        saved_ns=hop.saved_ns,
-        sizes=hop.sizes,
-        store=hop.store,
+        **{figure: getattr(hop, figure) for figure in HopFigures.__struct_fields__},
     )

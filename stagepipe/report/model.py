@@ -14,19 +14,14 @@ import numpy as np
 
 from stagepipe.core import UsageError, format_ns
 from stagepipe.report.record import (
-    ByteCounts,
     ConsumerReport,
-    CostPrediction,
     DeadLetter,
-    HopTransport,
+    HopFigures,
     HostReport,
-    MessageCounts,
     Series,
     SharedMemoryReport,
-    SizeCount,
     SlowItem,
     StageFigures,
-    StoreHopReport,
     StoreNodeReport,
     TimingOverhead,
     WhatIf,
@@ -111,25 +106,13 @@ class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
     decode_ns: Percentiles = Percentiles()
 
 
-class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One hop. In JSON its ends are `from` and `to`.
-
-    `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration. `sizes`
-    counts its messages by size, smallest first, without empty ranges. `store` is None but for a hop through the object
-    store of the engine's cluster.
-    """
+class HopReport(HopFigures, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
+    """One hop. In JSON its ends are `from` and `to`."""
 
     source: str
     target: str
-    transport: HopTransport
-    messages: MessageCounts
-    bytes: ByteCounts
     cost_ns: Percentiles
     phases: PhasePercentiles
-    predicted: CostPrediction
-    saved_ns: int = 0
-    sizes: tuple[SizeCount, ...] = ()
-    store: StoreHopReport | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

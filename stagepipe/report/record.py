@@ -313,9 +313,14 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the verdict may offer the change."""
         return bool(self.overrides) and not self.ineligible_reason and self.gain_low > 0
 
-    def format_gain(self) -> str:
-        """`+50 %`; the sign tells a gain from a loss."""
-        return f"{round(self.gain * 100):+d} %"
+
+def format_gain(share: float) -> str:
+    """Format a gain, or a loss.
+
+    >>> format_gain(0.5)
+    '+50 %'
+    """
+    return f"{round(share * 100):+d} %"
 
 
 class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -452,20 +457,30 @@ class StageRecord(StageFigures, frozen=True, kw_only=True):
         return self.config_path.partition(".")[0] == "sink"
 
 
-class HopRecord(msgspec.Struct, frozen=True, kw_only=True):
+class HopFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the record of a hop and its row in the report have alike.
+
+    `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration. `sizes`
+    counts its messages by size, smallest first, without empty ranges. `store` is None but for a hop through the object
+    store of the engine's cluster.
+    """
+
+    transport: HopTransport
+    messages: MessageCounts
+    bytes: ByteCounts
+    predicted: CostPrediction
+    saved_ns: int = 0
+    sizes: tuple[SizeCount, ...] = ()
+    store: StoreHopReport | None = None
+
+
+class HopRecord(HopFigures, frozen=True, kw_only=True):
     """One hop, summed over the workers on both sides. A fused hop has mode `local` and counts only messages."""
 
     source: str
     target: str
-    transport: HopTransport
-    messages: MessageCounts
-    bytes: ByteCounts
     cost_histogram: Histogram
     phase_histograms: Mapping[str, Histogram]
-    predicted: CostPrediction
-    saved_ns: int = 0
-    sizes: tuple[SizeCount, ...] = ()
-    store: StoreHopReport | None = None  # of a hop through an object store
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):

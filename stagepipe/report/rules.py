@@ -265,7 +265,7 @@ def judge_quota(evidence: Evidence) -> Verdict | None:
         return None
     sentence = (
         f"The CPU quota is the limit: the control group may use {_format_cpus(record.cpu_quota)} of "
-        f"{format_count(record.cpus, 'CPU')}, and was stopped in {format_percent(record.throttled_share)} of the "
+        f"{format_count(record.cpus, 'CPUs')}, and was stopped in {format_percent(record.throttled_share)} of the "
         "periods because it had used them up."
     )
     costliest = max(evidence.loads, key=lambda load: load.cpu_ns).costliest_row
@@ -290,7 +290,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
         MIN_OTHER_CPU_SHARE * record.cpus, _MIN_OTHER_TO_OWN_RATIO * cpus_used
     ):
         return judge_other_programs(evidence)
-    full_text = f"The machine is full: {cpus_used:.1f} of {format_count(record.cpus, 'CPU')} in use"
+    full_text = f"The machine is full: {cpus_used:.1f} of {format_count(record.cpus, 'CPUs')} in use"
     if not is_full_alone:
         full_text += f", and {record.other_cpus:.1f} by other programs"
     confidence = _compute_confidence(evidence)
@@ -317,7 +317,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
 def judge_other_programs(evidence: Evidence) -> Verdict:
     """Return the verdict on a run whose processes wait for CPUs that other programs have."""
     record, most_used = evidence.record, evidence.most_used
-    cpus_text = format_count(record.cpus, "CPU")
+    cpus_text = format_count(record.cpus, "CPUs")
     sentence = (
         f"Other programs take the CPUs: {record.other_cpus:.1f} of {cpus_text}; the run had "
         f"{compute_cpus_used(record):.1f}"
@@ -728,7 +728,7 @@ def _judge_repeated_attempts(stage: StageRecord, evidence: Evidence, confidence:
     share = min(stage.repeated_ns / evidence.most_used.work_ns, 1.0)
     sentence = (
         f"Retries of {stage.name} are the bottleneck: {format_percent(share)} of its work was attempts that failed, "
-        f"{stage.retries:,} retries for {format_count(stage.items, 'item')}; "
+        f"{stage.retries:,} retries for {format_count(stage.items, 'items')}; "
         f"it was busy {format_utilization(evidence.most_used)}."
     )
     return make_verdict(stage.name, "stage", confidence, sentence, advise_on_repeated_attempts(stage.name))

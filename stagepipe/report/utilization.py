@@ -518,6 +518,15 @@ def format_hop_cost(hop: HopRecord) -> str:
     return f"{format_ns(hop.cost_histogram.mean_ns)} per message, {format_ns(hop.cost_histogram.sum_ns)} in total"
 
 
-def format_count(number: int, noun: str) -> str:
-    """Format `1 item`, `1,000 items`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def format_count(number: int, plural: str) -> str:
+    """Format a number with its noun.
+
+    >>> format_count(1, "batches"), format_count(1000, "items")
+    ('1 batch', '1,000 items')
+    """
+    return f"{number:,} {name_count(number, plural)}"
+
+
+def name_count(number: int, plural: str) -> str:
+    """Return the noun of a number: the singular of `items`, `batches` or `files` for one."""
+    return {"batches": "batch"}.get(plural, plural.removesuffix("s")) if number == 1 else plural

@@ -14,7 +14,7 @@ import msgspec
 
 from stagepipe.report.advice import NO_CHANGE
 from stagepipe.report.model import Verdict
-from stagepipe.report.record import RunRecord, WhatIf
+from stagepipe.report.record import RunRecord, WhatIf, format_gain
 from stagepipe.report.rules import (
     RULES,
     SMALL_STAGES,
@@ -89,7 +89,7 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
     if best is None:
         advice = verdict.advice if not verdict.fix else f"{NO_CHANGE}: {_explain_none(changes)}"
         return msgspec.structs.replace(verdict, fix="", advice=advice), changes
-    advice = f"Try {best.change}: {_format_gain(best)}."
+    advice = f"Try {best.change}: about {format_gain(best.gain)} items/s, at least {format_gain(best.gain_low)}."
     if verdict.advice and not verdict.fix and not verdict.advice.startswith(NO_CHANGE):
         advice += f" Or: {verdict.advice[:1].lower()}{verdict.advice[1:]}"
     return msgspec.structs.replace(verdict, fix=" ".join(best.overrides), advice=advice), changes
@@ -103,10 +103,6 @@ def _refuse(change: WhatIf, reason: str) -> WhatIf:
     return msgspec.structs.replace(change, ineligible_reason=change.ineligible_reason or reason)
 
 
-def _format_gain(change: WhatIf) -> str:
-    return f"about {change.format_gain()} items/s, at least {round(change.gain_low * 100):+d} %"
-
-
 def _explain_none(changes: Sequence[WhatIf]) -> str:
     """Say why the change that comes to mind first is not offered."""
     change = next((change for change in changes if change.kind == "workers"), None)
@@ -114,7 +110,7 @@ def _explain_none(changes: Sequence[WhatIf]) -> str:
     if change is None:
         return "no layout of these stages is predicted to be faster. Make the costliest one cheaper, or use more CPUs."
     return (
-        f"the best estimate, {change.change}, gives {change.format_gain()} ({change.ineligible_reason}). Make the "
+        f"the best estimate, {change.change}, gives {format_gain(change.gain)} ({change.ineligible_reason}). Make the "
         "costliest stage cheaper, or use more CPUs."
     )
 

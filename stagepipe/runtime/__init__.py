@@ -72,11 +72,10 @@ if TYPE_CHECKING:
     from stagepipe.runtime.snapshot import (
         HopTimings,
         RunTimings,
-        RunTrace,
         StageTimings,
         read_run_timings,
+        read_trace_tracks,
         take_run_timings,
-        take_run_trace,
     )
     from stagepipe.runtime.supervisor import (
         WORKER_START_HOOK,
@@ -114,7 +113,6 @@ __all__ = [
     "Route",
     "RunDescription",
     "RunTimings",
-    "RunTrace",
     "SourceReader",
     "SourceRunner",
     "StageChain",
@@ -145,9 +143,9 @@ __all__ = [
     "read_deliveries",
     "read_peer_credentials",
     "read_run_timings",
+    "read_trace_tracks",
     "serve_forks",
     "take_run_timings",
-    "take_run_trace",
     "worker_main",
 ]
 

@@ -1,7 +1,7 @@
 """The histograms and the trace of a run, as frozen values. Its counters are read by `engine.live_figures`.
 
 In the caller's process, on any thread. Taking one reads the board and waits for nobody. RunTimings has the histograms
-of stages and hops, for the record of the run. RunTrace has what each process did when, in a run that is traced.
+of stages and hops, for the record of the run. A track of the trace has what a process did when.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from operator import add
 
 from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
 from stagepipe.plan import SINK_NAME
-from stagepipe.runtime.supervisor import Supervisor, WorkerRestart
+from stagepipe.report import TraceTrack
+from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import (
     RECEIVE_PHASES,
     SEND_PHASES,
@@ -25,7 +26,6 @@ from stagepipe.timing import (
     ProcessRegion,
     SlowItemRow,
     StageRegion,
-    TraceRing,
     read_trace,
 )
 
@@ -127,35 +127,14 @@ def _sum_histograms(histograms: Iterable[Histogram]) -> Histogram:
     return reduce(add, histograms)
 
 
-@dataclass(frozen=True)
-class ProcessTrace:
-    """The ring of a worker slot, or of the consumer. `group`: its place in the chain, and so the hop that it feeds."""
+def read_trace_tracks(supervisor: Supervisor) -> tuple[TraceTrack, ...]:
+    """Return the rings of all processes in the order of the chain, the consumer's last, of a run that is traced.
 
-    name: str
-    group: int
-    ring: TraceRing
-
-
-@dataclass(frozen=True)
-class RunTrace:
-    """The rings of all processes in the order of the chain, the consumer's last, and the deaths that led to restarts.
-
-    The processes of `restarts` are indices of `processes`.
+    Its workers have ended, or the last records may be torn.
     """
-
-    processes: tuple[ProcessTrace, ...]
-    restarts: tuple[WorkerRestart, ...]
-
-
-def take_run_trace(supervisor: Supervisor) -> RunTrace:
-    """Return the trace of a run that was started with one. Its workers have ended, or the last records may be torn."""
     resources = supervisor.resources
     names = [(slot.name, slot.worker_group) for slot in resources.slots]
     names.append((SINK_NAME, len(supervisor.plan.processes)))
-    return RunTrace(
-        tuple(
-            ProcessTrace(name, group, read_trace(resources.trace_fds[index]))
-            for index, (name, group) in enumerate(names)
-        ),
-        tuple(supervisor.recovery.restarts),
+    return tuple(
+        TraceTrack(name, group, read_trace(resources.trace_fds[index])) for index, (name, group) in enumerate(names)
     )

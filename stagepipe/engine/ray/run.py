@@ -13,7 +13,7 @@ from typing import Any
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, name_error_type, with_error_type
 from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
-from stagepipe.engine.live_figures import RateEstimator
+from stagepipe.engine.live_figures import ProgressMeter
 from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
 from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster, Reservation
@@ -98,8 +98,7 @@ class RayRun(EngineRun):
         self._downstream = self._build_downstream()
         self._source_reader = self._build_source()
         self._source_identity = self._source_reader.identify()
-        self._samples_rate = RateEstimator()
-        self._items_rate = RateEstimator()
+        self._progress = ProgressMeter()
         self._items: Generator[tuple[Any, int], None, None] | None = None
         """The items of the epoch that is under way."""
         self._watch: NodeWatch | None = None
@@ -331,19 +330,8 @@ class RayRun(EngineRun):
 
     def progress(self) -> LiveRun:
         """Return the progress of the run."""
-        snapshot = self._statistics.take_snapshot()
-        now_ns = perf_counter_ns()
-        items_in = self._counts.source_items
-        return LiveRun(
-            elapsed_ns=snapshot.wall_ns,
-            items_in=items_in,
-            items_done=items_in,
-            items_total=self._source_reader.epoch_items,
-            items_out=snapshot.items,
-            samples_out=snapshot.samples,
-            samples_per_s=self._samples_rate.update(now_ns, snapshot.samples),
-            items_per_s=self._items_rate.update(now_ns, items_in),
-        )
+        deliveries, items_in = self._statistics.take_snapshot(), self._counts.source_items
+        return self._progress.take(deliveries, items_in, self._source_reader.epoch_items)
 
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""

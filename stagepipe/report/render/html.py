@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Report, RunReport, StageReport
-from stagepipe.report.record import COUNT_COLUMNS, Series, SizeCount, StageSeries, WhatIf
+from stagepipe.report.record import COUNT_COLUMNS, Series, SizeCount, StageSeries, WhatIf, format_gain
 from stagepipe.report.render.tables import make_store_hop_columns, make_store_node_columns
-from stagepipe.report.utilization import CONSUMER
+from stagepipe.report.utilization import CONSUMER, format_count
 
 # ------------------------------------------------------------------ elements and tables
 
@@ -217,8 +217,7 @@ def measure_boxes(report: Report) -> list[Box]:
     for stage in report.stages:
         if stage.fused_into is None:
             members = [stage, *(other for other in report.stages if other.fused_into == stage.name)]
-            note = f"{stage.workers:,} worker{'s' if stage.workers != 1 else ''}"
-            boxes.append(Box(stage.name, note, _measure_parts(members, report.run)))
+            boxes.append(Box(stage.name, format_count(stage.workers, "workers"), _measure_parts(members, report.run)))
     has_sink = any(stage.kind == "sink" for stage in report.stages)
     if not has_sink or report.verdict.kind == "consumer":
         consumer = report.consumer
@@ -363,7 +362,7 @@ def make_summary(report: Report) -> Markup:
     advice = verdict.advice
     if estimate is not None:  # its gain stands with the command
         advice = advice.replace(
-            f": about {estimate.format_gain()} items/s, at least {_format_gain(estimate.gain_low)}", ""
+            f": about {format_gain(estimate.gain)} items/s, at least {format_gain(estimate.gain_low)}", ""
         )
     says: list[Content] = [element("p", verdict.sentence, class_="sentence"), *_make_command(report, estimate)]
     says.extend(element("p", text) for text in (advice, *report.make_unmatched_notes()) if text)
@@ -382,15 +381,15 @@ def describe_run(run: RunReport, stages: Sequence[StageReport]) -> str:
     """
     last = stages[-1] if stages else None
     if run.files_out:
-        out = _count(run.files_out, "files")
+        out = format_count(run.files_out, "files")
     elif last is not None and last.outputs:
-        out = _count(last.outputs, last.output_unit)
+        out = format_count(last.outputs, last.output_unit)
     else:
-        out = _count(run.items_out, "items")
+        out = format_count(run.items_out, "items")
     if run.samples_out not in {run.items_out, run.items_in}:
-        out += f" with {_count(run.samples_out, 'samples')}"
+        out += f" with {format_count(run.samples_out, 'samples')}"
     skipped = f", {run.items_skipped:,} skipped" if run.items_skipped else ""
-    return f"{run.status}: {_count(run.items_in, 'items')} in, {out} out{skipped}"
+    return f"{run.status}: {format_count(run.items_in, 'items')} in, {out} out{skipped}"
 
 
 def make_sections(report: Report) -> list[Markup]:
@@ -447,8 +446,8 @@ def _make_command(report: Report, estimate: WhatIf | None) -> list[Markup]:
     copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
     gain = []
     if estimate is not None:
-        low = f", at least {_format_gain(estimate.gain_low)}" if estimate.gain_low > 0 else ""
-        gain = [element("span", element("b", estimate.format_gain()), f" items/s, estimated{low}")]
+        low = f", at least {format_gain(estimate.gain_low)}" if estimate.gain_low > 0 else ""
+        gain = [element("span", element("b", format_gain(estimate.gain)), f" items/s, estimated{low}")]
     return [element("div", element("b", "Try"), element("code", command), copy, *gain, class_="command")]
 
 
@@ -461,11 +460,11 @@ def _make_what_if(report: Report) -> list[Markup]:
     caption = f"Each change by itself, from the costs that this run measured: {now}"
     parts = []
     if offered:
-        rows = [_make_estimate(row, _format_gain(row.gain_low) if row.gain_low else "") for row in offered]
+        rows = [_make_estimate(row, format_gain(row.gain_low) if row.gain_low else "") for row in offered]
         heading = ("change", "gain", "at least", unit, "override")
         parts.append(table(heading, rows, caption=caption, text=(0, 4)))
     if refused:
-        title = f"{_count(len(refused), 'changes')} that the verdict does not offer, and why"
+        title = f"{format_count(len(refused), 'changes')} that the verdict does not offer, and why"
         rows = [_make_estimate(row, row.ineligible_reason) for row in refused]
         heading = ("change", "gain", "why not", unit, "override")
         parts.append(fold(title, table(heading, rows, caption=caption, text=(0, 2, 4))))
@@ -474,7 +473,7 @@ def _make_what_if(report: Report) -> list[Markup]:
 
 def _make_estimate(row: WhatIf, *middle: str) -> tuple[Content, ...]:
     override = element("code", break_name(" ".join(row.overrides))) if row.overrides else ""
-    return (break_name(row.change), row.format_gain(), *middle, f"about {format_rate(row.items_per_s)}", override)
+    return (break_name(row.change), format_gain(row.gain), *middle, f"about {format_rate(row.items_per_s)}", override)
 
 
 def _make_restarts(report: Report) -> list[Markup]:
@@ -501,7 +500,7 @@ def _make_dead_letters(report: Report) -> list[Markup]:
     for letter in letters[:_MAX_EVENTS]:
         title = f"item {letter.item} in {letter.stage}: {letter.error}"[:_MAX_TITLE_CHARACTERS]
         trace = (letter.trace or letter.error)[-_MAX_TRACE_CHARACTERS:]
-        attempts = f"{_count(letter.attempts, 'attempts')}, epoch {letter.epoch:,}"
+        attempts = f"{format_count(letter.attempts, 'attempts')}, epoch {letter.epoch:,}"
         parts.append(fold(title, element("p", attempts), element("pre", trace)))
     return [*parts, *_make_rest_note(len(letters))]
 
@@ -638,7 +637,7 @@ def _make_stage_row(stage: StageReport) -> tuple[Content, ...]:
         join(("+ " if stage.fused_into else "", break_name(stage.name))),
         "fused" if stage.fused_into else f"{stage.workers:,}",
         f"{stage.items:,}",
-        _count(stage.outputs, stage.output_unit) if stage.outputs else "",
+        format_count(stage.outputs, stage.output_unit) if stage.outputs else "",
         *(format_ns(value) if run.max else "" for value in (run.p50, run.p90, run.p99)),
         format_ns(stage.cpu_ns) if stage.cpu_ns else "",
         format_bytes(stage.pss_bytes) if stage.pss_bytes else "",
@@ -783,19 +782,6 @@ def _make_trust(report: Report) -> list[Markup]:
 def _make_rest_note(count: int) -> list[Markup]:
     rest = count - _MAX_EVENTS
     return [element("p", f"and {rest:,} more in the report's JSON", class_="note")] if rest > 0 else []
-
-
-def _format_gain(share: float) -> str:
-    return f"{round(share * 100):+d} %"
-
-
-def _count(number: int, unit: str) -> str:
-    """Return a number with its unit.
-
-    >>> _count(1, "batches"), _count(1000, "items")
-    ('1 batch', '1,000 items')
-    """
-    return f"{number:,} {({'batches': 'batch'}.get(unit, unit.removesuffix('s'))) if number == 1 else unit}"
 
 
 def _name(hop: HopReport) -> str:

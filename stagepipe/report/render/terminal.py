@@ -14,7 +14,7 @@ from rich.text import Text
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.comparison import Comparison, Difference
 from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
-from stagepipe.report.record import COUNT_COLUMNS, PHASES, ConsumerReport, CountColumn, WhatIf
+from stagepipe.report.record import COUNT_COLUMNS, PHASES, ConsumerReport, CountColumn, WhatIf, format_gain
 from stagepipe.report.render.tables import (
     SHARE_STYLES,
     FoldingTable,
@@ -27,7 +27,7 @@ from stagepipe.report.render.tables import (
     make_store_hop_columns,
     make_store_node_columns,
 )
-from stagepipe.report.utilization import CONSUMER
+from stagepipe.report.utilization import CONSUMER, format_count
 
 _SHARE_BAR_CHARS = 12
 """Width of the bar that shows how a stage spent its time, in characters."""
@@ -100,30 +100,15 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
 
 def _draw_brief(report: Report, more: str, options: ConsoleOptions) -> Iterator[RenderableType]:
     ascii_only = options.ascii_only
-    yield _format_headline(report)
-    yield Text(", ".join(_format_run_facts(msgspec.structs.replace(report.run, first_item_ns=0))))
-    if report.consumer.name != CONSUMER and not report.consumer.is_sink:
-        yield Text(", ".join(_format_consumer_facts(report.consumer)))
+    yield from _render_heading(report, msgspec.structs.replace(report.run, first_item_ns=0))
     if report.stages:
         yield Text()
-        yield FoldingTable("", _build_brief_columns(report.stages, ascii_only=ascii_only))
+        yield FoldingTable("", _build_stage_columns(report.stages, ascii_only=ascii_only, is_brief=True))
         yield draw_legend(ascii_only=ascii_only)
     yield from map(WrappedText, [*report.make_unmatched_notes(), *_count_events(report)])
     yield _render_verdict(report)
     if more:
         yield Text(more, style="dim")
-
-
-def _build_brief_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> list[TableColumn]:
-    memory_bytes = [stage.pss_bytes or stage.rss_bytes for stage in stages]
-    return [
-        TableColumn("stage", [f"+ {stage.name}" if stage.fused_into else stage.name for stage in stages]),
-        TableColumn("workers", ["fused" if stage.fused_into else f"{stage.workers:,}" for stage in stages]),
-        TableColumn("time", [_draw_share_bar(stage, ascii_only=ascii_only) for stage in stages], is_left_aligned=True),
-        TableColumn("busy", [_format_share(stage, "busy") for stage in stages]),
-        *_build_item_columns(stages, has_outputs=False),
-        TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
-    ]
 
 
 def _count_events(report: Report) -> Iterator[str]:
@@ -164,13 +149,16 @@ def _format_headline(report: Report) -> Text:
     return line
 
 
-def _render_run(report: Report) -> Iterator[RenderableType]:
-    run = report.run
+def _render_heading(report: Report, run: RunReport) -> Iterator[RenderableType]:
     yield _format_headline(report)
     yield Text(", ".join(_format_run_facts(run)))
     if report.consumer.name != CONSUMER and not report.consumer.is_sink:
         yield Text(", ".join(_format_consumer_facts(report.consumer)))
-    memory = report.memory
+
+
+def _render_run(report: Report) -> Iterator[RenderableType]:
+    run, memory = report.run, report.memory
+    yield from _render_heading(report, run)
     if memory.arena_peak_bytes:
         limit = f" of {format_bytes(memory.arena_limit_bytes)}" if memory.arena_limit_bytes else ""
         copied = f", {memory.copied_out_items:,} items copied out" if memory.copied_out_items else ""
@@ -180,9 +168,9 @@ def _render_run(report: Report) -> Iterator[RenderableType]:
 
 
 def _format_run_facts(run: RunReport) -> Iterator[str]:
-    yield f"{run.items_in:,} {_count_noun(run.items_in, 'items')} in"
+    yield f"{format_count(run.items_in, 'items')} in"
     if run.files_out:
-        yield f"{run.files_out:,} {_count_noun(run.files_out, 'files')} out"
+        yield f"{format_count(run.files_out, 'files')} out"
     else:
         yield f"{run.items_out:,} out"
     if run.samples_out not in (run.items_out, run.items_in):
@@ -206,24 +194,30 @@ def _format_consumer_facts(consumer: ConsumerReport) -> Iterator[str]:
         yield f"{format_ns(consumer.outside_loop_ns)} outside the loop"
 
 
-def _build_stage_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> list[TableColumn]:
+def _build_stage_columns(
+    stages: Sequence[StageReport], *, ascii_only: bool, is_brief: bool = False
+) -> list[TableColumn]:
     memory_bytes = [s.pss_bytes or s.rss_bytes for s in stages]
+    times = [
+        TableColumn("run p50", [_format_percentile(s.run_ns, "p50") for s in stages]),
+        TableColumn("p99", [_format_percentile(s.run_ns, "p99") for s in stages]),
+        TableColumn("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
+    ]
+    shares = [name for name, *_ in SHARE_STYLES]
     return [
         TableColumn("stage", [f"+ {s.name}" if s.fused_into else s.name for s in stages]),
         TableColumn("workers", ["fused" if s.fused_into else f"{s.workers:,}" for s in stages]),
         TableColumn("time", [_draw_share_bar(s, ascii_only=ascii_only) for s in stages], is_left_aligned=True),
-        *(TableColumn(name, [_format_share(s, name) for s in stages]) for name, *_ in SHARE_STYLES),
-        *_build_item_columns(stages),
-        TableColumn("run p50", [_format_percentile(s.run_ns, "p50") for s in stages]),
-        TableColumn("p99", [_format_percentile(s.run_ns, "p99") for s in stages]),
-        TableColumn("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
+        *(TableColumn(name, [_format_share(s, name) for s in stages]) for name in (shares[:1] if is_brief else shares)),
+        *_build_item_columns(stages, has_outputs=not is_brief),
+        *([] if is_brief else times),
         TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
     ]
 
 
-def _build_item_columns(stages: Sequence[StageReport], *, has_outputs: bool = True) -> list[TableColumn]:
+def _build_item_columns(stages: Sequence[StageReport], *, has_outputs: bool) -> list[TableColumn]:
     """Build the columns of source items, of what became of them, and of the time in the stage for one of them."""
-    outputs = [f"{s.outputs:,} {_count_noun(s.outputs, s.output_unit)}" if s.output_unit else "" for s in stages]
+    outputs = [format_count(s.outputs, s.output_unit) if s.output_unit else "" for s in stages]
     return [
         TableColumn("items", [f"{s.source_items or s.items:,}" for s in stages]),
         *_build_count_columns(_OTHER_COUNTS, stages),
@@ -237,11 +231,6 @@ def _format_item_time(stage: StageReport) -> str:
     if stage.source_items:
         return format_ns(stage.source_item_ns)
     return _format_percentile(stage.run_ns, "p50")
-
-
-def _count_noun(count: int, plural: str) -> str:
-    """Return the singular of `items`, `batches` or `files` for one."""
-    return {"batches": "batch"}.get(plural, plural.removesuffix("s")) if count == 1 else plural
 
 
 def _build_failure_columns(stages: Sequence[StageReport]) -> list[TableColumn]:
@@ -303,8 +292,8 @@ def _build_what_if_columns(report: Report) -> list[TableColumn]:
     return [
         TableColumn("change", [estimate.change for estimate in report.what_if]),
         TableColumn("items/s", [format_rate(estimate.items_per_s) for estimate in report.what_if]),
-        TableColumn("gain", [estimate.format_gain() for estimate in report.what_if]),
-        TableColumn("at least", [f"{round(estimate.gain_low * 100):+d} %" for estimate in report.what_if]),
+        TableColumn("gain", [format_gain(estimate.gain) for estimate in report.what_if]),
+        TableColumn("at least", [format_gain(estimate.gain_low) for estimate in report.what_if]),
         TableColumn("override", [_describe_override(estimate) for estimate in report.what_if], is_left_aligned=True),
     ]
 
@@ -366,7 +355,7 @@ def _render_events(report: Report) -> Iterator[RenderableType]:
         ],
     )
     dead_letters = [
-        f"item {d.item} at {d.stage} after {d.attempts:,} {'attempt' if d.attempts == 1 else 'attempts'}: {d.error}"
+        f"item {d.item} at {d.stage} after {format_count(d.attempts, 'attempts')}: {d.error}"
         for d in report.dead_letters
     ]
     yield from _render_event_list("Dead letters", dead_letters)
