@@ -309,7 +309,7 @@ class LocalRun(EngineRun):
     def _write_trace(self, record: RunRecord) -> None:
         if self._trace_output is not None:
             started_ns = self._consumer.statistics.take_snapshot().started_ns
-            tracks, restarts = read_trace_tracks(self._supervisor), self._supervisor.recovery.restarts.history
+            tracks, restarts = read_trace_tracks(self._supervisor), self._supervisor.recovery.restarts
             self._trace_output.write(self.plan, tracks, restarts, record.series, started_ns)
             self.has_written_trace = self._trace_output.is_written
 

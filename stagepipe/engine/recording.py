@@ -68,14 +68,8 @@ class RunMonitor:
     def __init__(self) -> None:
         self.usage_by_process: dict[int, WorkerUsage] = {}
         """As last measured, by process index."""
-        self.other_cpus = 0.0
-        """Mean number of CPUs that other programs have used during the run, as last measured."""
-        self.yielding_cpus = 0.0
-        """Those of them that programs of a lower priority have used."""
-        self.cpu_quota = 0.0
-        """CPUs that the control group may use; 0: no limit."""
-        self.throttled_share = 0.0
-        """Share of the quota's periods in which it was used up, as last measured."""
+        self.machine_load: dict[str, Any] = {}
+        """The fields of the record about the load of the machine, as last measured; see `RunRecord.other_cpus`."""
         self._load_meter = CpuLoadMeter()
         self._first_periods = read_throttling()
 
@@ -84,11 +78,14 @@ class RunMonitor:
 
         Call it before the workers end.
         """
-        self.other_cpus = self._load_meter.measure_other_cpus()
-        self.yielding_cpus = min(self._load_meter.measure_yielding_cpus(), self.other_cpus)
-        self.cpu_quota = cpu_quota() or 0.0
+        other_cpus = self._load_meter.measure_other_cpus()
         periods, throttled = (now - then for now, then in zip(read_throttling(), self._first_periods, strict=True))
-        self.throttled_share = throttled / periods if periods > 0 else 0.0
+        self.machine_load = {
+            "other_cpus": other_cpus,
+            "yielding_cpus": min(self._load_meter.measure_yielding_cpus(), other_cpus),
+            "cpu_quota": cpu_quota() or 0.0,
+            "throttled_share": throttled / periods if periods > 0 else 0.0,
+        }
         for process_index, pid in pids.items():
             with contextlib.suppress(psutil.Error):
                 memory = psutil.Process(pid).memory_full_info()
@@ -194,10 +191,7 @@ def make_run_record(
             arena_limit_bytes=plan.memory_bytes,
             copied_out_items=figures.copied_out_items,
         ),
-        other_cpus=monitor.other_cpus,
-        yielding_cpus=monitor.yielding_cpus,
-        cpu_quota=monitor.cpu_quota,
-        throttled_share=monitor.throttled_share,
+        **monitor.machine_load,
         window_items=_compute_window_items(plan.segments[0], hops),
         is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
         slowest=find_slowest_items(plan, {name: stage.slow_items for name, stage in timings.stages.items()}),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from stagepipe.forecast.cost_values import PipelineCosts, ResourceBudget, compute_expected_cpus
     from stagepipe.forecast.costs import (
         PartSample,
-        SinkCost,
         add_layout_rules,
         compute_costs,
         compute_sink_costs,
@@ -45,7 +44,6 @@ __all__ = [
     "ProcessChoice",
     "ProcessLayout",
     "ResourceBudget",
-    "SinkCost",
     "add_layout_rules",
     "build_forecast",
     "choose_layout",

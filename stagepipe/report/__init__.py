@@ -22,11 +22,10 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report, compute_steady_items_per_s
-    from stagepipe.report.comparison import Comparison, Difference, compare_runs
+    from stagepipe.report.comparison import compare_runs
     from stagepipe.report.live import (
         COLUMNS,
         LIVE_SCHEMA,
-        LiveColumn,
         LiveHop,
         LivePercentiles,
         LiveRun,
@@ -83,7 +82,7 @@ if TYPE_CHECKING:
         render_report,
         render_summary,
     )
-    from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceSummary, TraceTrack, write_trace
+    from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceTrack, write_trace
     from stagepipe.report.utilization import (
         CONSUMER,
         FULL_MACHINE_CPU_SHARE,
@@ -104,18 +103,15 @@ __all__ = [
     "SUMMED_FIGURES",
     "ByteCounts",
     "ClockReading",
-    "Comparison",
     "ConsumerReport",
     "CostPrediction",
     "DeadLetter",
-    "Difference",
     "FoldingTable",
     "HopRecord",
     "HopSeries",
     "HopThresholdChange",
     "HopTransport",
     "HostReport",
-    "LiveColumn",
     "LiveHop",
     "LivePercentiles",
     "LiveRun",
@@ -141,7 +137,6 @@ __all__ = [
     "TitledBox",
     "TraceData",
     "TraceDeath",
-    "TraceSummary",
     "TraceTrack",
     "WhatIf",
     "WorkerLoad",

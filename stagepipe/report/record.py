@@ -313,6 +313,10 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the verdict may offer the change."""
         return bool(self.overrides) and not self.ineligible_reason and self.gain_low > 0
 
+    def format_gain(self) -> str:
+        """`+50 %`; the sign tells a gain from a loss."""
+        return format_gain(self.gain)
+
 
 def format_gain(share: float) -> str:
     """Format a gain, or a loss.

@@ -56,36 +56,28 @@ _MAX_DELIVERY_POINTS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverySnapshot:
-    """The deliveries of a run at one moment. `points` are (ns since the start, samples delivered so far)."""
+    """The deliveries of a run at one moment: a field for each `DeliveryCounter`, by its name, and two more.
+
+    `points` are (ns since the start, samples delivered so far).
+    """
 
     started_ns: int
     wall_ns: int
     items: int
     samples: int
     first_item_ns: int
-    first_wait_ns: int
     wait_ns: int
     busy_ns: int
     outside_ns: int
     files: int
-    points: tuple[tuple[int, int], ...]
+    first_wait_ns: int = 0
+    points: tuple[tuple[int, int], ...] = ()
 
 
 def read_deliveries(words: memoryview) -> DeliverySnapshot:
     """Return what `DeliveryStatistics.publish` last wrote; it writes neither the first wait nor the points."""
-    return DeliverySnapshot(
-        started_ns=words[DeliveryCounter.STARTED_NS],
-        wall_ns=words[DeliveryCounter.WALL_NS],
-        items=words[DeliveryCounter.ITEMS],
-        samples=words[DeliveryCounter.SAMPLES],
-        first_item_ns=words[DeliveryCounter.FIRST_ITEM_NS],
-        first_wait_ns=0,
-        wait_ns=words[DeliveryCounter.WAIT_NS],
-        busy_ns=words[DeliveryCounter.BUSY_NS],
-        outside_ns=words[DeliveryCounter.OUTSIDE_NS],
-        files=words[DeliveryCounter.FILES],
-        points=(),
-    )
+    fields: dict[str, Any] = {counter.name.lower(): words[counter] for counter in DeliveryCounter}
+    return DeliverySnapshot(**fields)
 
 
 class DeliveryCurve:
@@ -166,16 +158,9 @@ class DeliveryStatistics:
 
     def publish(self, words: memoryview) -> None:
         """Write what was counted so far to the board's words of `DeliveryCounter`."""
-        now_ns = self._ended_ns or perf_counter_ns()
-        words[DeliveryCounter.STARTED_NS] = self._started_ns
-        words[DeliveryCounter.WALL_NS] = now_ns - self._started_ns
-        words[DeliveryCounter.ITEMS] = self.items
-        words[DeliveryCounter.SAMPLES] = self._samples
-        words[DeliveryCounter.FIRST_ITEM_NS] = self._first_item_ns
-        words[DeliveryCounter.WAIT_NS] = self.wait_ns
-        words[DeliveryCounter.BUSY_NS] = self.busy_ns
-        words[DeliveryCounter.OUTSIDE_NS] = self.outside_clock.read(now_ns)
-        words[DeliveryCounter.FILES] = self.files
+        snapshot = self.take_snapshot()
+        for counter in DeliveryCounter:
+            words[counter] = getattr(snapshot, counter.name.lower())
 
     def take_snapshot(self) -> DeliverySnapshot:
         """Return what was counted so far."""
