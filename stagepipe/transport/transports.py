@@ -26,10 +26,11 @@ TICKET_BASE = 1 << 62
 
 
 class Transport(ABC):
-    """A way to move buffers from one process of a run to another. Each process makes one, with what `prepare` returned.
+    """A way to move buffers from one process of a run to another. Each end of it gets what `prepare` returned.
 
-    A ticket names a placed buffer in all processes: an integer of at least 0 and less than 2**62. It belongs to one
-    process at a time: to the one that placed it, then to the packet, then to the one that reads the packet.
+    A process may have several ends. A ticket names a placed buffer in all processes: an integer of at least 0 and less
+    than 2**62. It belongs to one process at a time: to the one that placed it, then to the packet, then to the one that
+    reads the packet. What a process that has died still held is freed by `reclaim`.
     """
 
     name: ClassVar[str]
