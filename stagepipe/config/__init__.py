@@ -7,10 +7,10 @@ import this package. Lower modules do not import higher ones; the list goes from
 loading         `load`: all steps from a source to a spec; `edit_config`: overrides into the file
 validation      checks keys, values and combinations of keys, and words the problems; prints a pipeline in one line
 target_checks   checks `uses` and `with` against source files, without importing them
-target_files    finds the files that hold the code of targets, and what they import and this machine lacks
 catalog         what is built in, with its arguments, for `stagepipe list`
 dataset_source  the long form of `stagepipe.sources.dataset` and of record sources such as `stagepipe.sources.jsonl`
 signatures      the parameters of a function or class, and the values that they accept
+target_files    finds the files that hold the code of targets, and what they import and this machine lacks
 source_code     resolves import paths through source files
 schema          every key with the type of its value, and the JSON Schema
 value_types     what a value may be: validator, messages, JSON Schema

@@ -9,7 +9,6 @@ import ast
 import inspect
 import operator
 import sys
-import sysconfig
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -28,6 +27,7 @@ from stagepipe.config.source_code import (
     flatten_statements,
 )
 from stagepipe.config.suggestions import make_value_hint
+from stagepipe.config.target_files import find_installed_package
 from stagepipe.config.value_types import format_value, make_boolean_hint
 from stagepipe.core import PACKAGE_DIR, closest_match, has_call_method
 
@@ -99,8 +99,6 @@ _MAPPING_NAMES: Final = frozenset(
 )
 _TYPING_MODULES: Final = frozenset({"typing", "typing_extensions"})
 _BUILTIN_NAMES: Final = frozenset({"int", "float", "bool", "str", "list", "tuple", "set", "frozenset", "dict"})
-_STDLIB: Final = sysconfig.get_path("stdlib")
-_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 _MAX_ALIAS_DEPTH: Final = 10
 _PAIR: Final = 2
 
@@ -112,7 +110,8 @@ def read_annotation(annotation: Annotation, lookup: DefinitionLookup) -> tuple[A
     names for such types. The value of the default is accepted too, as in `size: int = None`. Installed packages but
     stagepipe are not read: many annotate less than they accept, and users cannot change them.
     """
-    if _is_foreign(annotation.module):
+    path = annotation.module.path
+    if path is None or find_installed_package(path) not in {None, PACKAGE_DIR.name}:
         return None
     try:
         accepted = list(_read(annotation.expression, annotation.module, lookup, _MAX_ALIAS_DEPTH))
@@ -121,13 +120,6 @@ def read_annotation(annotation: Annotation, lookup: DefinitionLookup) -> tuple[A
     if isinstance(annotation.default, ast.Constant) and annotation.default.value is None:
         accepted.append(ValueKind.NONE)
     return tuple(dict.fromkeys(accepted))
-
-
-def _is_foreign(module: ParsedModule) -> bool:
-    path = module.path
-    if path is None or path.is_relative_to(PACKAGE_DIR):
-        return path is None
-    return path.is_relative_to(_STDLIB) or not _PACKAGE_FOLDERS.isdisjoint(path.parts)
 
 
 def _read(node: ast.expr, module: ParsedModule, lookup: DefinitionLookup, depth: int) -> Iterator[AcceptedValue]:
