@@ -140,7 +140,7 @@ class ShardOutput:
             self._journal.delete()  # first: what it lists goes
         for folder in self._folders:
             folder.start(recorded_names.get(folder.path.resolve(), ()))
-        self._write_journal_start()
+        self._journal.start(self._folder_paths, self._make_record())
 
     def _load_state(self, record: JournalRecord, *, allow_changed: bool) -> None:
         try:
@@ -173,9 +173,6 @@ class ShardOutput:
     @property
     def _folder_paths(self) -> list[Path]:
         return [folder.path for folder in self._folders]
-
-    def _write_journal_start(self) -> None:
-        self._journal.start(self._folder_paths, self._make_record())
 
     def _make_record(self, *, has_all_items: bool = False, is_finished: bool = False) -> JournalRecord:
         """Make all parts so far durable, and return the record that says so."""

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -311,7 +311,11 @@ def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Cl
             )
             actor = cluster.start_actor(Island, (request, node.address), node, share=1 / own_nodes.count(node))
             islands.append(_StartedIsland(rank, node, actor))
-        _wait_until_ready(cluster, islands)
+        starts = {
+            each.actor.is_ready.remote(): f"island {each.rank} on node {each.node.address} cannot start"
+            for each in islands
+        }
+        _take_answers(cluster, starts, "islands do not start")
     except BaseException:
         _kill(cluster, islands)
         if not options.resume:
@@ -337,7 +341,7 @@ def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: Clus
         return list(range(len(nodes)))
     paths = _list_journal_paths(spec) or all_paths[:1]
     asked = [cluster.start_task(list_island_folders, (paths, str(Path.cwd())), node) for node in nodes]
-    return assign_islands(_take_answers(cluster, asked, nodes), paths[0], resume=resume)
+    return assign_islands(_ask_nodes(cluster, asked, nodes), paths[0], resume=resume)
 
 
 def _change_folders(
@@ -352,40 +356,34 @@ def _change_folders(
     asked = [
         cluster.start_task(change, (paths, rank, len(nodes), str(Path.cwd())), node) for rank, node in enumerate(nodes)
     ]
-    _take_answers(cluster, asked, nodes)
+    _ask_nodes(cluster, asked, nodes)
 
 
 def _list_journal_paths(spec: PipelineSpec) -> list[str]:
     return [get_sink_path(sink) for sink in spec.sinks if sink.writes_parts]
 
 
-def _take_answers(cluster: Cluster, asked: Sequence[Any], nodes: Sequence[ClusterNode]) -> list[Any]:
-    """Return the answer of each node. Raises RunError for a node that does not answer, or answers with an error."""
-    _, missing = cluster.wait(asked, len(asked), _READY_TIMEOUT_S)
-    if missing:
-        counts = f"{len(missing)} of {len(asked)}"
-        raise RunError(f"{cluster.label}: {counts} nodes do not answer within {_READY_TIMEOUT_S:.0f} s")
-    answers = []
-    for reference, node in zip(asked, nodes, strict=True):
-        try:
-            answers.append(cluster.get(reference))
-        except RunError as error:
-            raise RunError(f"{cluster.label}: node {node.address}: {error.message}") from error
-    return answers
+def _ask_nodes(cluster: Cluster, asked: Sequence[Any], nodes: Sequence[ClusterNode]) -> list[Any]:
+    places = [f"{cluster.label}: node {node.address}" for node in nodes]
+    return _take_answers(cluster, dict(zip(asked, places, strict=True)), "nodes do not answer")
 
 
-def _wait_until_ready(cluster: Cluster, islands: Sequence[_StartedIsland]) -> None:
-    asked = {each.actor.is_ready.remote(): each for each in islands}
-    ready, missing = cluster.wait(list(asked), len(islands), _READY_TIMEOUT_S)
+def _take_answers(cluster: Cluster, asked: Mapping[Any, str], failure: str) -> list[Any]:
+    """Return all answers. `asked` has the place of each, `failure` says what those do that do not come.
+
+    Raises RunError for an error, and for an answer that does not come.
+    """
+    ready, missing = cluster.wait(list(asked), len(asked), _READY_TIMEOUT_S)
+    answers: dict[Any, Any] = {}
     for reference in ready:
         try:
-            cluster.get(reference)
+            answers[reference] = cluster.get(reference)
         except RunError as error:
-            place = f"island {asked[reference].rank} on node {asked[reference].node.address}"
-            raise RunError(f"{place} cannot start: {error.message}") from error
+            raise RunError(f"{asked[reference]}: {error.message}") from error
     if missing:
-        counts = f"{len(missing)} of {len(islands)}"
-        raise RunError(f"{cluster.label}: {counts} islands do not start within {_READY_TIMEOUT_S:.0f} s")
+        counts = f"{len(missing)} of {len(asked)}"
+        raise RunError(f"{cluster.label}: {counts} {failure} within {_READY_TIMEOUT_S:.0f} s")
+    return [answers[reference] for reference in asked]
 
 
 def _gather(

@@ -30,26 +30,17 @@ from stagepipe.config.document import MapEntry, MapNode, Node, ScalarNode, to_pl
 from stagepipe.config.source_code import is_known_stream
 from stagepipe.config.suggestions import DATALOADER_ARGUMENT_HINTS
 from stagepipe.config.value_types import format_value
-from stagepipe.core import Problem, closest_match, find_iterator, get_class_path, has_call_method
+from stagepipe.core import Problem, closest_match, find_iterator, has_call_method
 from stagepipe.spec import SourceReading, SourceSpec, Target, iter_keys
 
-_CLASSES_BY_ALIAS: Final = {
-    "arrow": "ArrowSource",
-    "concat": "ConcatSource",
-    "csv": "CsvSource",
-    "hdf5": "Hdf5Source",
-    "huggingface": "HuggingFaceSource",
-    "jsonl": "JsonlSource",
-    "lance": "LanceSource",
-    "mix": "MixSource",
-    "npy": "NpySource",
-    "parquet": "ParquetSource",
-    "text": "TextSource",
-    "webdataset": "WebdatasetSource",
-    "zarr": "ZarrSource",
-    "zip": "ZipSource",
-}
-RECORD_SOURCE_NAMES: Final = frozenset(_CLASSES_BY_ALIAS) | frozenset(_CLASSES_BY_ALIAS.values())
+_ALIASES: Final = (
+    *("arrow", "concat", "csv", "hdf5", "jsonl", "lance", "mix"),
+    *("npy", "parquet", "text", "webdataset", "zarr", "zip"),
+)
+"""Of the record sources whose class is `ArrowSource` where the alias is `arrow`."""
+RECORD_SOURCE_NAMES: Final = frozenset(
+    {*_ALIASES, *(f"{alias.capitalize()}Source" for alias in _ALIASES), "huggingface", "HuggingFaceSource"}
+)
 """The record sources of `stagepipe.sources`: the aliases and the classes."""
 LOADER_ARGUMENTS: Final = ("sampler", "batch_sampler", "batch_size", "drop_last", "collate_fn", "worker_init_fn")
 """Arguments of a record source that `stagepipe.sources.dataset` takes."""
@@ -59,15 +50,20 @@ _FILES_SOURCES: Final = frozenset({"files", "FilesSource"})
 
 def is_record_source(source: Node | None) -> bool:
     """Return whether a config's `source` is a record source, given as a path, a class or an object."""
+    value = _get_target(source)
+    if isinstance(value, str):
+        name = value.removeprefix(_PACKAGE) if value.startswith(_PACKAGE) else ""
+        return name in RECORD_SOURCE_NAMES or (name in _FILES_SOURCES and _reads_urls(source))
+    return getattr(value, "is_record_source", False) is True
+
+
+def _get_target(source: Node | None) -> object:
+    """Return the path of a source, of a class of ours too; or the object that it is."""
     uses = source.get("uses") if isinstance(source, MapNode) else None
     value = uses.value if isinstance(uses, ScalarNode) else None
     if inspect.isclass(value) and value.__module__.startswith(_PACKAGE):
-        value = f"{_PACKAGE}{value.__qualname__}"
-    if isinstance(value, str):
-        path = value.replace(":", ".")
-        name = path.removeprefix(_PACKAGE) if path.startswith(_PACKAGE) else ""
-        return name in RECORD_SOURCE_NAMES or (name in _FILES_SOURCES and _reads_urls(source))
-    return getattr(value, "is_record_source", False) is True
+        return f"{_PACKAGE}{value.__qualname__}"
+    return value.replace(":", ".") if isinstance(value, str) else value
 
 
 def _reads_urls(source: Node | None) -> bool:
@@ -278,11 +274,8 @@ _DATASET_SOURCE_PATHS: Final = ("stagepipe.sources.dataset", "stagepipe.sources.
 
 def is_dataset_source(source: Node | None) -> bool:
     """Return whether a config's `source` is `stagepipe.sources.dataset`, given as a path or a class."""
-    uses = source.get("uses") if isinstance(source, MapNode) else None
-    value = uses.value if isinstance(uses, ScalarNode) else None
-    if inspect.isclass(value):
-        value = get_class_path(value)
-    return isinstance(value, str) and value.replace(":", ".") in _DATASET_SOURCE_PATHS
+    value = _get_target(source)
+    return isinstance(value, str) and value in _DATASET_SOURCE_PATHS
 
 
 def normalize_source(root: MapNode, config_dir: Path | None, problems: list[Problem]) -> tuple[MapNode, SourceReading]:

@@ -13,15 +13,18 @@ from typing import Any
 from stagepipe.core import (
     Cursor,
     Key,
-    RunError,
     SourceIdentity,
     UserCode,
-    name_error_type,
     share_datasets,
-    with_error_type,
 )
 from stagepipe.engine.engines import EngineRun
-from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
+from stagepipe.engine.inline_hops import (
+    InlineOrderPoint,
+    InlineOutput,
+    InlineStageProcess,
+    make_build_error,
+    make_stage_error,
+)
 from stagepipe.engine.live_figures import ProgressMeter
 from stagepipe.engine.recording import make_inline_record
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -37,9 +40,6 @@ from stagepipe.runtime import (
     StageError,
     StageRunner,
     count_outputs,
-    format_error,
-    format_key,
-    format_user_traceback,
     make_private_stage_region,
 )
 from stagepipe.timing import StageRegion
@@ -99,9 +99,7 @@ class InlineRun(EngineRun):
                 with self._generators.swap_in():
                     stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
-                message = f"stage {stage.row}, worker 0: cannot be built: {format_error(error)}"
-                run_error = RunError(message, stage=stage.row, worker=0, trace=format_user_traceback(error))
-                raise with_error_type(run_error, name_error_type(error)) from error
+                raise make_build_error(stage.row, error) from error
         self._stages += stages
         return stages
 
@@ -146,9 +144,7 @@ class InlineRun(EngineRun):
                     if ready_items:
                         return True
         except StageError as error:
-            item = format_key(error.key)
-            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
-            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
+            raise make_stage_error(error) from error.cause
         finally:
             self._generators.end(swap)
             if not ready_items:

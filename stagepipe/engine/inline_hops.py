@@ -9,11 +9,36 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from stagepipe.core import Cursor, Key
-from stagepipe.runtime import Box, ItemHeader, OrderedGrouping, Route, StageChain, StageError, StageRunner
+from stagepipe.core import Cursor, Key, RunError, name_error_type, with_error_type
+from stagepipe.runtime import (
+    Box,
+    ItemHeader,
+    OrderedGrouping,
+    Route,
+    StageChain,
+    StageError,
+    StageRunner,
+    format_error,
+    format_key,
+    format_user_traceback,
+)
 
 DeadLetterCallback = Callable[[StageRunner, Key, StageError, bytes], None]
 """Called with an item that failed and is skipped: the stage, the item's key, the error, the lineage."""
+
+
+def make_build_error(stage: str, error: BaseException) -> RunError:
+    """Return the error of a stage that cannot be built."""
+    message = f"stage {stage}, worker 0: cannot be built: {format_error(error)}"
+    run_error = RunError(message, stage=stage, worker=0, trace=format_user_traceback(error))
+    return with_error_type(run_error, name_error_type(error))
+
+
+def make_stage_error(error: StageError) -> RunError:
+    """Return the error that ends the run for one that a stage raised."""
+    item = format_key(error.key)
+    run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
+    return with_error_type(run_error, name_error_type(error.cause))
 
 
 class InlineOutput:

@@ -32,7 +32,6 @@ from stagepipe.sinks.part_sink import (
     PartRecord,
     Parts,
     PartSink,
-    count_bytes,
 )
 from stagepipe.sinks.record_sinks import JsonlSink, WebDatasetSink
 
@@ -76,7 +75,6 @@ __all__ = [
     "Parts",
     "WebDatasetSink",
     "ZarrSink",
-    "count_bytes",
     "huggingface",
     "images",
     "jsonl",

@@ -406,9 +406,7 @@ class HuggingFaceSink(PartSink):
 
         with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
             schema = reader.schema
-        if "schema" not in kept:
-            kept["schema"] = base64.b64encode(schema.serialize()).decode()
-        expected = _load_schema(kept)
+        expected = keep_schema(schema, kept)
         if not schema.equals(expected):
             with path.open("rb") as file, pa.ipc.open_stream(file) as reader, errors_of("huggingface"):
                 table = fit_table(reader.read_all(), expected)
@@ -460,6 +458,12 @@ def _write_stream(table: pa.Table, path: Path) -> None:
 
     with path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table.combine_chunks())
+
+
+def keep_schema(schema: pa.Schema, kept: dict[str, Any]) -> pa.Schema:
+    """Keep the schema of the first part; return the one that is kept."""
+    kept.setdefault("schema", base64.b64encode(schema.serialize()).decode())
+    return _load_schema(kept)
 
 
 def _load_schema(kept: Mapping[str, Any]) -> pa.Schema:

@@ -12,7 +12,6 @@ after the part is nearly written: for vectors of floats that takes four fifths o
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal
 import numpy as np
 
 from stagepipe.core import import_extra
-from stagepipe.sinks.arrow_sinks import errors_of, fit_table, make_schema, make_table
+from stagepipe.sinks.arrow_sinks import errors_of, fit_table, keep_schema, make_schema, make_table
 from stagepipe.sinks.part_sink import PartPlace, PartSink
 
 if TYPE_CHECKING:
@@ -350,14 +349,10 @@ class ParquetSink(PartSink):
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
         """Give a part the columns of the first one, or raise."""
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         schema = pq.read_schema(path)
-        if "schema" not in kept:
-            kept["schema"] = base64.b64encode(schema.serialize()).decode()
-            return
-        expected = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept["schema"])))
+        expected = keep_schema(schema, kept)
         if not schema.equals(expected):
             with errors_of("parquet"):
                 table = fit_table(pq.read_table(path), expected)

@@ -9,7 +9,6 @@ descriptor of an array in shared memory more. Its share of a stack takes 4 us.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import itertools
 import os
@@ -17,7 +16,7 @@ import random
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -26,36 +25,18 @@ from uuid import uuid4
 
 import numpy as np
 
-from stagepipe.core import parse_bytes
+from stagepipe.core import count_bytes, parse_bytes
+from stagepipe.transport import ArrayLayout, hold_arrays, measure_arrays, put_arrays, take_arrays
 
 _MAX_ARRAY_BYTES: Final = 16 << 10
 """A larger array is worth a descriptor of its own, and is not copied if it lies in shared memory."""
-_MIN_ARRAYS: Final = 8
-"""Fewer arrays are pickled one by one."""
-_DTYPES: Final = frozenset(map(np.dtype, "?bBhHiIlLqQefdgFDG"))
-"""The numbers in native byte order, which a character defines. Equal dtypes may differ in their metadata."""
-
 _KEY_TYPES: Final = frozenset({str, int})
-"""Other keys of a dict stay with their arrays: None is the item itself here, and a NaN does not equal its copy."""
-
-ArrayPlace = tuple[Any, str]
-"""The key (or position) of an array in its item, None if the item is the array; and the character of its dtype."""
-
-
-class PartColumn(NamedTuple):
-    """The arrays of one place. `rows` are the positions of their items; `data` has them one after the other, flat.
-
-    `shapes` has one shape if all have it.
-    """
-
-    rows: list[int]
-    shapes: list[tuple[int, ...]]
-    data: np.ndarray[Any, Any]
+"""A dict with other keys stays whole: None is the item itself in a layout, and a NaN does not equal its copy."""
 
 
 @dataclass(slots=True)
 class PackedItems:
-    """`values` are the items, with None in place of each stacked array.
+    """`values` are the items, with None in place of each stacked array. `columns` are those of `take_arrays`.
 
     >>> items = [{"id": number, "x": np.full(2, number)} for number in range(8)]
     >>> packed = PackedItems.pack(items)
@@ -64,92 +45,38 @@ class PackedItems:
     """
 
     values: list[Any]
-    columns: dict[ArrayPlace, PartColumn]
+    columns: dict[ArrayLayout, tuple[list[int], np.ndarray[Any, Any]]]
 
     @classmethod
     def pack(cls, items: Sequence[Any]) -> PackedItems:
         """Stack the arrays of `items`, which are not changed. An array that two items share arrives as two."""
-        values = list(items)
-        arrays: dict[ArrayPlace, tuple[list[int], list[np.ndarray[Any, Any]]]] = {}
-        for row, item in enumerate(items):
-            for key, part in _iter_parts(item):
-                if type(part) is np.ndarray and (type(key) in _KEY_TYPES or part is item) and _is_stackable(part):
-                    rows, parts = arrays.setdefault((key, part.dtype.char), ([], []))
-                    rows.append(row)
-                    parts.append(part)
-        columns: dict[ArrayPlace, PartColumn] = {}
-        for (key, character), (rows, parts) in arrays.items():
-            if len(rows) < _MIN_ARRAYS:
-                continue
-            for row in rows:
-                values[row] = _without_array(values[row], items[row], key)
-            shapes = [part.shape for part in parts]
-            shapes = shapes[:1] if shapes.count(shapes[0]) == len(shapes) else shapes
-            columns[key, character] = PartColumn(rows, shapes, np.concatenate([part.reshape(-1) for part in parts]))
-        return cls(values, columns)
+        values, columns = take_arrays([hold_arrays(item) if _has_small_arrays(item) else item for item in items])
+        # As arrays, the bytes travel outside the pickle.
+        return cls(
+            list(values), {layout: (rows, np.frombuffer(data, np.uint8)) for layout, (rows, data) in columns.items()}
+        )
 
     def unpack(self, *, copies: bool = False) -> list[Any]:
-        """Return the items. Their arrays are views of the stacks, or writable copies with `copies`."""
-        items = self.values.copy()
-        copied_rows: set[int] = set()
-        for (key, _), column in self.columns.items():
-            for row, array in zip(column.rows, _split(column), strict=True):
-                part = array.copy() if copies else array
-                if key is None:
-                    items[row] = part
-                elif type(items[row]) is tuple:
-                    items[row] = (*items[row][:key], part, *items[row][key + 1 :])
-                else:
-                    if row not in copied_rows:  # the values stay as they are, for the next sink
-                        copied_rows.add(row)
-                        items[row] = items[row].copy()
-                    items[row][key] = part
+        """Return the items. Their arrays are read-only views of the stacks, or writable copies with `copies`."""
+        # The values stay as they are, for the next sink.
+        items = [value.copy() if type(value) in {dict, list} else value for value in self.values]
+        if not copies:
+            put_arrays(items, self.columns, readonly=True)
+            return items
+        for layout, (rows, data) in self.columns.items():
+            for row, part in zip(rows, np.split(data, len(rows)), strict=True):
+                put_arrays(items, {layout: ([row], part.copy())}, readonly=True)
         return items
 
 
-def _iter_parts(item: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the parts of an item that may be arrays, with their keys or positions."""
+def _has_small_arrays(item: Any) -> bool:
+    """Whether all arrays of an item can be stacked with those of others, and it has some."""
     kind = type(item)
-    if kind is dict:
-        return item.items()  # type: ignore[no-any-return]
-    if kind is tuple or kind is list:
-        return enumerate(item)
-    return ((None, item),) if kind is np.ndarray else ()
-
-
-def _is_stackable(array: np.ndarray[Any, Any]) -> bool:
-    dtype = array.dtype
-    return (
-        0 < array.nbytes <= _MAX_ARRAY_BYTES
-        and array.ndim > 0
-        and dtype in _DTYPES
-        and dtype.metadata is None
-        and array.flags.c_contiguous
-    )
-
-
-def _without_array(value: Any, item: Any, key: Any) -> Any:
-    """Return `value`, an item or already its copy, with None in place of an array."""
-    if key is None:
-        return None
-    if type(value) is tuple:
-        return (*value[:key], None, *value[key + 1 :])
-    value = value.copy() if value is item else value
-    value[key] = None
-    return value
-
-
-def _split(column: PartColumn) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the arrays of a column, as views of its data."""
-    _, shapes, data = column
-    if len(shapes) == 1:
-        yield from data.reshape(-1, *shapes[0])
-        return
-    start = 0
-    for shape in shapes:
-        stop = start + int(np.prod(shape))
-        yield data[start:stop].reshape(shape)
-        start = stop
+    if kind is dict and not _KEY_TYPES.issuperset(map(type, item)):
+        return False
+    parts = item.values() if kind is dict else item if kind is tuple or kind is list else (item,)
+    arrays = [part for part in parts if type(part) is np.ndarray]
+    return measure_arrays(arrays) > 0 and all(array.nbytes <= _MAX_ARRAY_BYTES for array in arrays)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +140,6 @@ def rebuild_part(  # noqa: PLR0917 - the arguments of a pickle
     return part
 
 
-_VALUE_BYTES: Final = 8
-"""What a number counts as."""
-_NUMBER_TYPES: Final = frozenset({int, float, bool, type(None)})
-
-
 class Parts:
     """Group consecutive items into parts of at most `max_items` items; a part ends when it has `max_bytes` bytes.
 
@@ -274,43 +196,6 @@ class Parts:
         self._items = []
         self._sample_count = 0
         self._byte_count = 0
-
-
-def count_bytes(value: Any) -> int:
-    """Return about how many bytes the data of an item has. The same for equal items, wherever they lie.
-
-    >>> import numpy as np
-    >>> count_bytes({"x": np.zeros(4, np.float32), "name": "ab", "y": 1})
-    26
-    """
-    kind = type(value)
-    if kind in _NUMBER_TYPES:
-        return _VALUE_BYTES
-    if kind is str or kind is bytes:
-        return len(value)
-    if kind is np.ndarray:
-        return int(value.nbytes)
-    if kind is dict:
-        return sum(map(count_bytes, value.values()))
-    return _count_object_bytes(value)
-
-
-def _count_object_bytes(value: Any) -> int:
-    """Return the bytes of a value of another type than the frequent ones."""
-    nbytes = getattr(value, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes
-    if isinstance(value, str | bytes | bytearray):
-        return len(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    if isinstance(value, Mapping):
-        value = value.values()
-    if isinstance(value, ValuesView | list | tuple | set | frozenset):
-        return sum(map(count_bytes, value))
-    if hasattr(value, "getbands"):  # a PIL image
-        return int(value.width * value.height * len(value.getbands()))
-    return _VALUE_BYTES
 
 
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -24,7 +24,6 @@ from stagepipe.core import SourceFiles, closest_match, describe_files, empty, im
 from stagepipe.sources.record_source import RecordSource, ShuffleMode, name_place
 from stagepipe.sources.stored_files import (
     Paths,
-    RecentlyUsed,
     StoredFile,
     describe_stored_files,
     find_stored_files,
@@ -87,7 +86,7 @@ class RowArrays:
         self._open_array = open_array
         self._label = label
         self._first_rows = [0, *accumulate(array.shape[0] for array in arrays)]
-        self._chunks: RecentlyUsed[Any] = RecentlyUsed(self._read_chunk, kept_chunks)
+        self._get_chunk = functools.lru_cache(kept_chunks)(self._read_chunk)
 
     def __len__(self) -> int:
         return self._first_rows[-1]
@@ -106,7 +105,7 @@ class RowArrays:
             row = index - self._first_rows[number]
             if array.is_read_by_chunks:
                 chunk, row = divmod(row, array.chunk_rows)
-                yield _copy_row(self._chunks.get((number, chunk))[row])
+                yield _copy_row(self._get_chunk(number, chunk)[row])
             else:
                 yield self._read(array, row)
 
@@ -123,8 +122,7 @@ class RowArrays:
             for start in range(0, array.shape[0], array.block_rows)
         ]
 
-    def _read_chunk(self, key: tuple[int, int]) -> Any:
-        number, chunk = key
+    def _read_chunk(self, number: int, chunk: int) -> Any:
         array = self._arrays[number]
         start = chunk * array.chunk_rows
         return self._read(array, slice(start, start + array.chunk_rows))
@@ -264,7 +262,7 @@ class ArrayStoreSource(RowArraySource):
 
     def _get_arrays(self, store: str, keys: Sequence[str] | None) -> dict[str, StoredArray]:
         """Return the arrays of a store. Raises ValueError if it lacks one of `keys`, or has none."""
-        found = self._opened.get(store)
+        found = self._open(store)
         if not found:
             raise ValueError(f"{self.label}: {store} holds no array")
         for key in keys or ():
@@ -278,11 +276,11 @@ class ArrayStoreSource(RowArraySource):
         return {key: _describe(arrays[key], store) for key in keys}
 
     def _get_values(self, key: str, store: str) -> Any:
-        return self._opened.get(store)[key].values
+        return self._open(store)[key].values
 
     @functools.cached_property
-    def _opened(self) -> RecentlyUsed[dict[str, StoredArray]]:
-        return RecentlyUsed(self.open_store, _MAX_OPEN_STORES)
+    def _open(self) -> Callable[[str], dict[str, StoredArray]]:
+        return functools.lru_cache(_MAX_OPEN_STORES)(self.open_store)
 
 
 def _name_fields(keys: str | Sequence[str] | Mapping[str, str] | None) -> dict[str, str] | None:
@@ -340,7 +338,7 @@ class NpySource(RowArraySource):
     def open_rows(self) -> dict[str, RowArrays]:
         """Read the headers of the files."""
         return {
-            field: RowArrays([_read_header(file.path) for file in files], self._mapped.get, self.label, kept_chunks=1)
+            field: RowArrays([_read_header(file.path) for file in files], self._map, self.label, kept_chunks=1)
             for field, files in self._files.items()
         }
 
@@ -355,7 +353,7 @@ class NpySource(RowArraySource):
         return find_stored_files(pattern, self.label)
 
     @functools.cached_property
-    def _mapped(self) -> RecentlyUsed[Any]:
+    def _map(self) -> Callable[[str], Any]:
         files = {file.path: file for files in self._files.values() for file in files}
 
         def map_unchanged(path: str) -> np.ndarray[Any, Any]:
@@ -363,7 +361,7 @@ class NpySource(RowArraySource):
             files[path].check_unchanged()
             return array
 
-        return RecentlyUsed(map_unchanged, _MAX_MAPPED_FILES)
+        return functools.lru_cache(_MAX_MAPPED_FILES)(map_unchanged)
 
 
 def _read_header(path: str) -> ArrayFile:
@@ -521,7 +519,7 @@ class ZarrSource(ArrayStoreSource):
         entries: list[tuple[str, int, int]] = []
         files: list[tuple[str, int, int]] = []
         for store in self._stores:
-            arrays = self._opened.get(store)
+            arrays = self._open(store)
             entries += [(f"{store}/{name} {array}", 0, 0) for name, array in arrays.items()]
             files += _list_files(store, arrays) if not is_remote(store) else []
         files.sort()

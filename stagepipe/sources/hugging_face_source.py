@@ -124,11 +124,6 @@ class HuggingFaceSource(RecordSource):
         """Return the first row of each thousand, as many as `datasets` writes together."""
         return range(0, len(self), 1000)
 
-    @property
-    def label(self) -> str:
-        """The name of the source in messages."""
-        return "huggingface"
-
     @functools.cached_property
     def _dataset(self) -> Any:
         return _load(streaming=False, **self._arguments)
@@ -156,8 +151,6 @@ def _load(
 ) -> Any:
     """Return the Dataset, or with `streaming` the IterableDataset."""
     dataset = _open(path, streaming=streaming, name=name, split=split, options=dict(options or {}))
-    if isinstance(dataset, Mapping):
-        dataset = _choose_split(dataset, split, path)
     if columns is not None:
         if dataset.column_names is not None:  # None: a stream that does not know them
             check_columns(columns, dataset.column_names, f"huggingface: {path}")
@@ -179,29 +172,21 @@ def _open(path: Paths, *, streaming: bool, name: str | None, split: str | None, 
         tables = _explain_errors(patterns, lambda: [datasets.Dataset.from_file(file) for file in files])
         table = _explain_errors(patterns, lambda: datasets.concatenate_datasets(tables))
         return table.to_iterable_dataset() if streaming else table
+    names = [patterns[0], name]
     if suffix in _BUILDERS:
         found = find_stored_files(patterns, "huggingface")
         files = [file.path if file.file_system is None else file.name for file in found]
-        options = {"data_files": files, **options}
-        is_part = split is not None and _combines_splits(split)
-        loaded = _explain_errors(
-            patterns,
-            lambda: datasets.load_dataset(
-                _BUILDERS[suffix], split=split if is_part else None, streaming=streaming, **options
-            ),
-        )
-        return loaded if is_part else _choose_split(loaded, split or "train", path)
-    if len(patterns) != 1:
+        names, split, options = [_BUILDERS[suffix]], split or "train", {"data_files": files, **options}
+    elif len(patterns) != 1:
         raise ValueError(f"huggingface: expected files of a known kind, found {patterns}; give {', '.join(_BUILDERS)}")
-    # Without `split` here: a wrong one is then named with those that there are.
-    is_part = split is not None and _combines_splits(split)
-    _refuse_missing_path(patterns[0])
-    return _explain_errors(
-        patterns,
-        lambda: datasets.load_dataset(
-            patterns[0], name, split=split if is_part else None, streaming=streaming, **options
-        ),
+    else:
+        _refuse_missing_path(patterns[0])
+    # Without another `split` here: a wrong one is then named with those that there are.
+    part = split if split is not None and _combines_splits(split) else None
+    loaded = _explain_errors(
+        patterns, lambda: datasets.load_dataset(*names, split=part, streaming=streaming, **options)
     )
+    return _choose_split(loaded, split, path) if isinstance(loaded, Mapping) else loaded
 
 
 def _find_suffix(patterns: Sequence[str]) -> str:

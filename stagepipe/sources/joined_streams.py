@@ -111,7 +111,10 @@ class JoinedStream(SeededStream):
         self, sources: Sequence[Any], label: str, make_turns: Callable[[int, int], Turns], until: StopMode
     ) -> None:
         """`make_turns` gets epoch and seed. Raises TypeError for a part that can be read only once."""
-        self._parts = [_make_part(source, f"{label}: sources[{index}]") for index, source in enumerate(sources)]
+        self._parts = [
+            (StreamedPart if is_stream(source) else SourcePart)(source, f"{label}: sources[{index}]")
+            for index, source in enumerate(sources)
+        ]
         self._make_turns = make_turns
         self._until = until
         self._epoch_and_seed = (0, 0)
@@ -126,7 +129,12 @@ class JoinedStream(SeededStream):
 
     def __iter__(self) -> Iterator[Any]:
         epoch, seed = self._epoch_and_seed
-        readers = [part.open(number, epoch, seed) for number, part in enumerate(self._parts)]
+        readers = [
+            StreamReader(part, number, epoch, seed)
+            if isinstance(part, StreamedPart)
+            else IndexReader(part, number, epoch, seed)
+            for number, part in enumerate(self._parts)
+        ]
         is_saved = all(reader.is_saved for reader in readers)
         iterator_class = StatefulJoinedIterator if is_saved else JoinedIterator
         return iterator_class(readers, self._make_turns(epoch, seed), self._until)
@@ -184,11 +192,13 @@ class IndexReader:
 
     is_saved = True
 
-    def __init__(self, part: SourcePart, order: PartOrder) -> None:
+    def __init__(self, part: SourcePart, number: int, epoch: int, seed: int) -> None:
+        """Start an epoch of the part with this number."""
         self._part = part
-        self._order = order
+        self._order = PartOrder(part, number)
+        self._order.begin(epoch, derive_part_seed(seed, epoch, "mix"))
         self._position = 0
-        self._end = order.length
+        self._end = self._order.length
 
     def read(self) -> Any:
         """Return the next item; `_END` at the end of a pass."""
@@ -215,11 +225,13 @@ class IndexReader:
 class StreamReader:
     """Reads a stream."""
 
-    def __init__(self, stream: Any, place: str) -> None:
-        self._stream = stream
-        self._place = place
+    def __init__(self, part: StreamedPart, number: int, epoch: int, seed: int) -> None:
+        """Start an epoch of the part with this number."""
+        self._stream = part.source
+        self._place = part.place
+        begin_stream(self._stream, epoch, derive_part_seed(seed, epoch, "part", (number,)))
         self._position = StreamPosition()
-        self._iterator = self._position.open(stream, None)
+        self._iterator = self._position.open(self._stream, None)
         self.is_saved = self._position.is_saved
 
     def read(self) -> Any:
@@ -243,42 +255,20 @@ class StreamReader:
         self._iterator = self._position.open(self._stream, state)
 
 
-class IndexedPart:
-    """A map-style source among streams."""
-
-    def __init__(self, source: Any, place: str) -> None:
-        self._part = SourcePart(source, place)
-
-    def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files."""
-        return self._part.describe_files()
-
-    def open(self, number: int, epoch: int, seed: int) -> IndexReader:
-        """Start an epoch of the part with this number."""
-        order = PartOrder(self._part, number)
-        order.begin(epoch, derive_part_seed(seed, epoch, "mix"))
-        return IndexReader(self._part, order)
-
-
 class StreamedPart:
     """A stream among the sources."""
 
-    def __init__(self, stream: Any, place: str) -> None:
+    def __init__(self, source: Any, place: str) -> None:
         """Raises TypeError for an iterator."""
-        if isinstance(stream, Iterator):
-            kind = type(stream).__qualname__
+        if isinstance(source, Iterator):
+            kind = type(source).__qualname__
             raise TypeError(f"{place} is an iterator ({kind}), which can be read only once; give what creates it")
-        self._stream = stream
-        self._place = place
+        self.source = source
+        self.place = place
 
     def describe_files(self) -> SourceFiles | None:
         """Return what identifies the files."""
-        return describe_stream_files(self._stream)
-
-    def open(self, number: int, epoch: int, seed: int) -> StreamReader:
-        """Start an epoch of the part with this number."""
-        begin_stream(self._stream, epoch, derive_part_seed(seed, epoch, "part", (number,)))
-        return StreamReader(self._stream, self._place)
+        return describe_stream_files(self.source)
 
 
 def has_stream(sources: object) -> bool:
@@ -295,10 +285,6 @@ def refuse_shuffle(sources: Sequence[Any], label: str, shuffle: object) -> None:
             "set it on the parts that have indices, and add a stage {name: shuffle, uses: stagepipe.stages.Shuffle, "
             "with: {size: 1000}}"
         )
-
-
-def _make_part(source: Any, place: str) -> IndexedPart | StreamedPart:
-    return (StreamedPart if is_stream(source) else IndexedPart)(source, place)
 
 
 def _require_item(item: Any, place: str) -> Any:

@@ -18,7 +18,6 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.core import SourceFiles
 from stagepipe.sources.record_source import RecordSource, ShuffleMode, check_columns, check_unique_columns, name_place
 from stagepipe.sources.source_cache import Bounds, RecordIndex, decompress_into_cache, load_index
 from stagepipe.sources.stored_files import (
@@ -26,7 +25,6 @@ from stagepipe.sources.stored_files import (
     Paths,
     RangeReader,
     StoredFile,
-    describe_stored_files,
     find_stored_files,
 )
 
@@ -97,10 +95,6 @@ class ByteRangeSource(RecordSource):
                 cuts = np.arange(bounds[0], bounds[-1] + 1, REMOTE_BLOCK_BYTES)
                 starts += np.unique(first + np.searchsorted(bounds, cuts)).tolist()
         return starts
-
-    def describe_files(self) -> SourceFiles:
-        """Return what identifies the files."""
-        return describe_stored_files(self._files)
 
     def _read_run(self, run: Sequence[tuple[int, int, int]]) -> Iterator[Any]:
         file = self._files[run[0][0]]
@@ -304,9 +298,7 @@ class JsonlSource(LineSource):
         """Return the value of a line."""
         try:
             # Not of bytes: `json` would guess UTF-16 where a line has zeros.
-            return json.loads(data.rstrip().decode().removeprefix("\ufeff"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"byte {error.start + 1} of the line is not UTF-8; convert the file to UTF-8") from error
+            return json.loads(decode_line(data.rstrip()).removeprefix("\ufeff"))
         except json.JSONDecodeError as error:
             shown = data[:80].decode(errors="replace").rstrip()
             raise ValueError(f"column {error.pos + 1}: not JSON: {error.msg}; the line begins {shown!r}") from error

@@ -159,10 +159,9 @@ class SamplerOrder:
         self._is_exhausted = False
         if not isinstance(self._sampler, Iterable):
             name = "batch_sampler" if batched else "sampler"
-            message = (
+            raise TypeError(
                 f"dataset: `{name}` is {type(self._sampler).__qualname__}, which has no `__iter__`; give an iterable"
             )
-            raise TypeError(message)
         self._order: list[Any] = []
         self._drawn_epoch_and_seed: tuple[int, int] | None = None
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from stagepipe.core import SourceFiles, SourceIdentity, closest_match
 from stagepipe.sources.order import BlockShuffledOrder, EpochOrder, ShuffledOrder
-from stagepipe.sources.stored_files import StoredFile
+from stagepipe.sources.stored_files import StoredFile, describe_stored_files
 
 ShuffleMode = bool | Literal["blocks"]
 """False: the order of the files. True: any order of the records. "blocks": of blocks, and within a few of them."""
@@ -93,7 +93,7 @@ class RecordSource(ABC):
 
     def describe_files(self) -> SourceFiles | None:
         """Return what identifies the files, for the states of a run; None if that is not known."""
-        return None
+        return None if self.stored_files is None else describe_stored_files(self.stored_files)
 
     def get_source_identity(self) -> SourceIdentity:
         """Return the number of records, and the files."""

@@ -13,11 +13,12 @@ import logging
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import dropwhile, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, TypeVar, cast
+from typing import Any, BinaryIO, Final, cast
 
 from stagepipe.core import ContentSamples, SourceFiles, describe_files, import_extra, stage_locals
 
@@ -417,39 +418,12 @@ _MAX_REMOTE_BLOCKS: Final = 16
 _MAX_BLOCKS_A_READ: Final = 4
 
 
-V = TypeVar("V")
-
-
-class RecentlyUsed(Generic[V]):
-    """Values by key, of which the `limit` used last are kept; `make` makes the others again.
-
-    >>> squares = RecentlyUsed(lambda number: number**2, limit=2)
-    >>> squares.get(3), squares.get(4)
-    (9, 16)
-    """
-
-    def __init__(self, make: Callable[[Any], V], limit: int) -> None:
-        self._make = make
-        self._limit = limit
-        self._values: OrderedDict[Hashable, V] = OrderedDict()
-
-    def get(self, key: Hashable) -> V:
-        """Return the value of a key."""
-        if key in self._values:
-            self._values.move_to_end(key)
-        else:
-            self._values[key] = self._make(key)
-            if len(self._values) > self._limit:
-                self._values.popitem(last=False)
-        return self._values[key]
-
-
 class RangeReader:
     """Reads ranges of bytes. Keeps local files open, and the last 16 MiB of remote ones."""
 
     def __init__(self) -> None:
         self._open_files: OrderedDict[str, int] = OrderedDict()
-        self._blocks: RecentlyUsed[bytes] = RecentlyUsed(_read_block, _MAX_REMOTE_BLOCKS)
+        self._read_block = lru_cache(_MAX_REMOTE_BLOCKS)(_read_block)
 
     def read(self, file: StoredFile, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop`.
@@ -500,13 +474,12 @@ class RangeReader:
         first, last = start // REMOTE_BLOCK_BYTES, max(start, stop - 1) // REMOTE_BLOCK_BYTES
         if last - first >= _MAX_BLOCKS_A_READ:
             return bytes(file.file_system.cat_file(file.path, start=start, end=stop))
-        data = b"".join(self._blocks.get((file, number)) for number in range(first, last + 1))
+        data = b"".join(self._read_block(file, number) for number in range(first, last + 1))
         offset = start - first * REMOTE_BLOCK_BYTES
         return data[offset : offset + stop - start]
 
 
-def _read_block(key: tuple[StoredFile, int]) -> bytes:
-    file, number = key
+def _read_block(file: StoredFile, number: int) -> bytes:
     start = number * REMOTE_BLOCK_BYTES
     stop = min(start + REMOTE_BLOCK_BYTES, file.size)
     return bytes(file.file_system.cat_file(file.path, start=start, end=stop)) if start < stop else b""

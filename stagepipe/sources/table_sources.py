@@ -32,9 +32,7 @@ from stagepipe.sources.record_source import (
 from stagepipe.sources.source_cache import Bounds, RecordIndex, load_index
 from stagepipe.sources.stored_files import (
     Paths,
-    RecentlyUsed,
     StoredFile,
-    describe_stored_files,
     find_stored_files,
     find_stores,
 )
@@ -188,7 +186,7 @@ class ArrowGroupSource(RecordSource):
         self._files = find_stored_files(path, self.label, storage_options)
         self._columns = None if columns is None else list(columns)
         if columns is not None:
-            self._contents.get(0)
+            self._get_content(0)
 
     @abstractmethod
     def open_content(self, file: StoredFile) -> Any:
@@ -232,10 +230,6 @@ class ArrowGroupSource(RecordSource):
                 raise name_place(error, place) from error
         return records
 
-    def describe_files(self) -> SourceFiles:
-        """Return what identifies the files."""
-        return describe_stored_files(self._files)
-
     def get_block_starts(self) -> Sequence[int]:
         """Return the first row of each group that has rows."""
         return np.unique(self._first_rows[:-1]).tolist() if len(self) else [0]
@@ -259,7 +253,7 @@ class ArrowGroupSource(RecordSource):
             self._groups.move_to_end(group)
             return rows
         file_number = bisect_right(self._index.first_records, group) - 1
-        content = self._contents.get(file_number)
+        content = self._get_content(file_number)
         number = group - self._index.first_records[file_number]
         try:
             table = self.read_group(content, number, self._columns)
@@ -316,8 +310,8 @@ class ArrowGroupSource(RecordSource):
         return OrderedDict()
 
     @functools.cached_property
-    def _contents(self) -> RecentlyUsed[Any]:
-        return RecentlyUsed(self._open_file, _MAX_OPEN_FILES)
+    def _get_content(self) -> Callable[[int], Any]:
+        return functools.lru_cache(_MAX_OPEN_FILES)(self._open_file)
 
 
 class ParquetSource(ArrowGroupSource):

@@ -38,7 +38,7 @@ from stagepipe.stages.order_point import (
     declares_order_point,
     require_order_point,
 )
-from stagepipe.stages.rows import NotStackableError, Rows, make_rows, measure_row_bytes
+from stagepipe.stages.rows import NotStackableError, Rows, make_rows
 from stagepipe.stages.batch import Unbatch
 # isort: on
 
@@ -60,6 +60,5 @@ __all__ = [
     "count_items_per_output",
     "declares_order_point",
     "make_rows",
-    "measure_row_bytes",
     "require_order_point",
 ]

@@ -19,7 +19,7 @@ from stagepipe.stages.optional_packages import (
     describe_value,
     open_input,
     read_input,
-    requires,
+    require,
 )
 
 AudioBackend = Literal["soundfile", "torchcodec"]
@@ -91,11 +91,9 @@ class DecodeAudio:
         self.truncated: Final = truncated
         self._decode: Final = self._decode_with_soundfile if backend == "soundfile" else self._decode_with_torchcodec
         if backend == "soundfile":
-            with requires("audio.Decode", extra="audio"):
-                import soundfile  # noqa: F401 - fails early
+            require("soundfile", "audio.Decode", extra="audio")
         else:
-            with requires("audio.Decode", extra="torchcodec"):
-                import torchcodec.decoders  # noqa: F401 - fails early
+            require("torchcodec.decoders", "audio.Decode", extra="torchcodec")
             _require_ffmpeg()
 
     def __call__(self, data: Any) -> dict[str, Any]:
@@ -179,8 +177,7 @@ class Resample:
         check_choice(quality, tuple(_SOXR_QUALITIES), "quality", "audio.Resample")
         self.rate: Final = check_positive(rate, "rate", "audio.Resample")
         self.quality: Final = quality
-        with requires("audio.Resample", extra="audio"):
-            import soxr  # noqa: F401 - fails early
+        require("soxr", "audio.Resample", extra="audio")
 
     def __call__(self, recording: Any) -> dict[str, Any]:
         """Return the recording at the new rate."""

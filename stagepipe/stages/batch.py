@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -216,35 +217,25 @@ class _ColumnList(tuple[Any, ...]):
 
 
 def _make_row_getter(value: Any, path: str, lengths: dict[str, int]) -> GetRow:
+    prefix = f"{path}." if path else ""
     if isinstance(value, Mapping):
-        return _make_mapping_row_getter(value, path, lengths)
-    if is_dataclass_instance(value):
-        return _make_dataclass_row_getter(value, path, lengths)
-    if isinstance(value, tuple):
-        return _make_sequence_row_getter(value, path, lengths)
-    if not _is_column(value) or (not isinstance(value, list) and value.ndim == 0):
+        keys = list(value)
+        parts = [(f"{prefix}{key}", part) for key, part in value.items()]
+        build: Callable[[list[Any]], Any] = lambda row: dict(zip(keys, row, strict=True))  # noqa: E731 - one of three
+    elif is_dataclass_instance(value):
+        names = get_field_names(value)
+        parts = [(f"{prefix}{name}", getattr(value, name)) for name in names]
+        build = partial(rebuild_dataclass, type(value), names)
+    elif isinstance(value, tuple):
+        parts = [(f"{path}[{index}]", part) for index, part in enumerate(value)]
+        build = list if isinstance(value, _ColumnList) else getattr(type(value), "_make", type(value))
+    elif _is_column(value) and (isinstance(value, list) or value.ndim):
+        lengths[path or "item"] = len(value)
+        return value.__getitem__  # type: ignore[no-any-return]
+    else:
         hint = (
             "give arrays, tensors or lists with one entry per row; drop the field before Unbatch, or repeat its value"
         )
         raise TypeError(f"Unbatch: `{path or 'item'}` is of type {type(value).__name__} and has no rows; {hint}")
-    lengths[path or "item"] = len(value)
-    return value.__getitem__  # type: ignore[no-any-return]
-
-
-def _make_mapping_row_getter(value: Mapping[Any, Any], path: str, lengths: dict[str, int]) -> GetRow:
-    get_rows = {
-        key: _make_row_getter(part, f"{path}.{key}" if path else str(key), lengths) for key, part in value.items()
-    }
-    return lambda i: {key: get_row(i) for key, get_row in get_rows.items()}
-
-
-def _make_dataclass_row_getter(value: Any, path: str, lengths: dict[str, int]) -> GetRow:
-    cls, names = type(value), get_field_names(value)
-    get_rows = [_make_row_getter(getattr(value, name), f"{path}.{name}" if path else name, lengths) for name in names]
-    return lambda i: rebuild_dataclass(cls, names, [get_row(i) for get_row in get_rows])
-
-
-def _make_sequence_row_getter(value: tuple[Any, ...], path: str, lengths: dict[str, int]) -> GetRow:
-    get_rows = [_make_row_getter(part, f"{path}[{index}]", lengths) for index, part in enumerate(value)]
-    build = list if isinstance(value, _ColumnList) else getattr(type(value), "_make", type(value))
+    get_rows = [_make_row_getter(part, part_path, lengths) for part_path, part in parts]
     return lambda i: build([get_row(i) for get_row in get_rows])

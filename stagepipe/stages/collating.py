@@ -168,13 +168,12 @@ class TensorColumn(ArrayColumn):
         self.batch_array[row : row + stop - start].copy_(rows.tensor[start:stop])
 
 
-class NumberColumn:
+class NumberColumn(ArrayColumn):
     """Python's bool, int and float. The batch is an array."""
 
     def __init__(self, kind: str, size: int, path: str) -> None:
+        super().__init__(np.empty((), NUMBER_DTYPES[kind]), size, path)
         self.kind = kind
-        self.path = path
-        self.batch_array = empty((size,), NUMBER_DTYPES[kind])
 
     def put(self, row: int, value: Any) -> None:
         """Store one number. Raises ValueError for a different type, or an int that does not fit in 64 bits."""
@@ -185,16 +184,6 @@ class NumberColumn:
             raise ValueError(
                 f"Batch: {format_path(self.path)} is {value}, which does not fit in int64; send a str"
             ) from error
-
-    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
-        """Copy a range of rows."""
-        self.batch_array[row : row + stop - start] = rows.array[start:stop]
-
-    def take(self, row_count: int) -> Any:
-        """Return the array, or a view of its first rows."""
-        batch_array = self.batch_array
-        self.batch_array = None
-        return batch_array if row_count == len(batch_array) else batch_array[:row_count]
 
 
 class ObjectColumn:
@@ -468,7 +457,18 @@ class MappingColumn:
             return values
 
 
-class DataclassColumn:
+class _EntryColumns:
+    """The columns of the entries of a structure that has the same ones in each item, in the same order."""
+
+    columns: list[BatchColumn]
+
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows of each entry."""
+        for column, entry_rows in zip(self.columns, rows.columns, strict=True):
+            column.put_rows(row, entry_rows, start, stop)
+
+
+class DataclassColumn(_EntryColumns):
     """The column of a dataclass."""
 
     def __init__(self, first_value: Any, size: int, path: str, rules: PaddingRules | None) -> None:
@@ -486,17 +486,12 @@ class DataclassColumn:
         for name, column in zip(self.field_names, self.columns, strict=True):
             column.put(row, getattr(value, name))
 
-    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
-        """Copy a range of rows of each field."""
-        for column, entry_rows in zip(self.columns, rows.columns, strict=True):
-            column.put_rows(row, entry_rows, start, stop)
-
     def take(self, row_count: int) -> Any:
         """Return an instance of the items' class, created without its `__init__`."""
         return rebuild_dataclass(self.item_class, self.field_names, [column.take(row_count) for column in self.columns])
 
 
-class SequenceColumn:
+class SequenceColumn(_EntryColumns):
     """The column of a tuple, namedtuple or list: one column per entry."""
 
     def __init__(
@@ -522,11 +517,6 @@ class SequenceColumn:
             raise make_mismatch_error(self.path, f"{len(value)} entries", str(len(self.columns)), hint)
         for entry, column in zip(value, self.columns, strict=True):
             column.put(row, entry)
-
-    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
-        """Copy a range of rows of each entry."""
-        for column, entry_rows in zip(self.columns, rows.columns, strict=True):
-            column.put_rows(row, entry_rows, start, stop)
 
     def take(self, row_count: int) -> Any:
         """Return a sequence of the items' class, or a tuple or list if that class cannot hold arrays."""

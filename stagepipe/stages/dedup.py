@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from stagepipe.stages.image import to_8_bits, to_pil
-from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, requires
+from stagepipe.stages.optional_packages import check_choice, check_positive, require, require_text
 
 ShingleUnit = Literal["word", "character"]
 ImageHashMethod = Literal["average_hash", "phash", "dhash", "whash"]
@@ -50,17 +50,12 @@ class MinHash:
         self.shingle: Final = check_positive(shingle, "shingle", "dedup.MinHash")
         self.unit: Final = unit
         self.seed: Final = seed
-        with requires("dedup.MinHash", extra="dedup"):
-            import datasketch
+        datasketch = require("datasketch", "dedup.MinHash", extra="dedup")
         self._empty: Any = datasketch.MinHash(permutations, seed=seed, scheme="affine32")
 
     def __call__(self, text: Any) -> np.ndarray:
         """Return the signature of a text."""
-        if not isinstance(text, str):
-            raise TypeError(
-                f"dedup.MinHash: expected a text, found {describe_value(text)}; name the field that holds it in `field`"
-            )
-        words = text.lower().split()
+        words = require_text(text, "dedup.MinHash").lower().split()
         units, separator = (words, " ") if self.unit == "word" else (" ".join(words), "")
         starts = range(max(1, len(units) - self.shingle + 1))
         shingles = {separator.join(units[start : start + self.shingle]).encode() for start in starts}
@@ -90,9 +85,7 @@ class PerceptualHash:
         check_choice(method, _METHODS, "method", "dedup.PerceptualHash")
         self.method: Final = method
         self.hash_size: Final = check_positive(hash_size, "hash_size", "dedup.PerceptualHash")
-        with requires("dedup.PerceptualHash", extra="dedup"):
-            import imagehash
-        self._hash: Any = getattr(imagehash, method)
+        self._hash: Any = getattr(require("imagehash", "dedup.PerceptualHash", extra="dedup"), method)
 
     def __call__(self, image: Any) -> str:
         """Return the hash of an array or of a PIL image."""

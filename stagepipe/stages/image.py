@@ -23,7 +23,7 @@ from stagepipe.stages.optional_packages import (
     open_input,
     parse_size,
     read_input,
-    requires,
+    require,
 )
 
 ImageMode = Literal["RGB", "L", "RGBA"]
@@ -33,11 +33,16 @@ FitMode = Literal["stretch", "contain", "cover", "crop", "pad"]
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 
 _BACKENDS: Final = ("pillow", "opencv")
-_DECODER_BACKENDS: Final = ("pillow", "opencv", "torchcodec")
 _MODES: Final = ("RGB", "L", "RGBA")
 _TORCHCODEC_MODES: Final = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGB_ALPHA"}
 _FIT_MODES: Final = ("stretch", "contain", "cover", "crop", "pad")
 _INTERPOLATIONS: Final = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
+_PACKAGES: Final = {
+    "pillow": ("PIL.Image", "image", ""),
+    "opencv": ("cv2", "", "opencv-python-headless"),
+    "torchcodec": ("torchcodec.decoders", "torchcodec", ""),
+}
+"""The module of each backend, and the extra or the package that has it."""
 _IMAGE_NDIMS: Final = (2, 3)
 _CHANNEL_COUNTS: Final = (1, 3, 4)
 
@@ -88,7 +93,7 @@ class DecodeImage:
         self, *, mode: ImageMode = "RGB", backend: DecoderBackend = "pillow", exif_orientation: bool = True
     ) -> None:
         check_choice(mode, _MODES, "mode", "image.Decode")
-        check_choice(backend, _DECODER_BACKENDS, "backend", "image.Decode")
+        check_choice(backend, tuple(_PACKAGES), "backend", "image.Decode")
         if backend == "opencv" and mode == "RGBA":
             raise ValueError("image.Decode: opencv decodes no RGBA; use `backend: pillow`")
         self.mode: Final = mode
@@ -302,15 +307,8 @@ class EncodeJpeg:
 
 def _import_backend(backend: str, stage: str) -> None:
     """Import the library of a backend. Raises TargetError if it is not installed."""
-    if backend == "pillow":
-        with requires(stage, extra="image"):
-            import PIL.Image  # noqa: F401 - fails early
-    elif backend == "opencv":
-        with requires(stage, package="opencv-python-headless"):
-            import cv2  # noqa: F401 - fails early
-    else:
-        with requires(stage, extra="torchcodec"):
-            import torchcodec.decoders  # noqa: F401 - fails early
+    module, extra, package = _PACKAGES[backend]
+    require(module, stage, extra=extra, package=package)
 
 
 def to_8_bits(image: Any) -> Any:

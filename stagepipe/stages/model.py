@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from stagepipe.core import MissingFieldError
-from stagepipe.stages.optional_packages import check_choice, describe_value, requires
+from stagepipe.stages.optional_packages import check_choice, describe_value, require
 
-with requires("stagepipe.stages.model", extra="torch"):
-    import torch
+require("torch", "stagepipe.stages.model", extra="torch")
+import torch  # noqa: E402
 
 ModuleType = Literal["float32", "float16", "bfloat16"]
 
@@ -99,9 +99,7 @@ def _read_state(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"model.Module: no state file {path.absolute()}")
     if path.suffix == ".safetensors":
-        with requires("model.Module", extra="model"):
-            from safetensors.torch import load_file
-        return load_file(path)
+        return require("safetensors.torch", "model.Module", extra="model").load_file(path)
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -147,9 +145,7 @@ class HuggingFacePipeline:
                 f"model.HuggingFacePipeline: no folder {Path(path).absolute()}; give one that `save_pretrained` has "
                 "written (nothing is downloaded)"
             )
-        with requires("model.HuggingFacePipeline", extra="model"):
-            import transformers
-        build: Any = transformers.pipeline
+        build = require("transformers", "model.HuggingFacePipeline", extra="model").pipeline
         self.task: Final = task
         self.call_options: Final = dict(call_options or {})
         self._pipeline = build(task, model=str(path), device=device, **(options or {}))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import importlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,27 @@ _BYTES_NDIM = 1
 _SHOWN_BYTES = 8
 
 
-@contextmanager
-def requires(stage: str, *, extra: str = "", package: str = "") -> Iterator[None]:
-    """Imports inside this `with` are needed by `stage`; they come with the extra, or with the package of this name.
+def require(module: str, stage: str, *, extra: str = "", package: str = "") -> Any:
+    """Import what `stage` needs: it comes with the extra, or with the package of this name.
 
-    >>> with requires("image.Normalize", package="numpy"):
-    ...     import numpy
+    >>> require("json", "image.Normalize", package="python").__name__
+    'json'
 
     Raises TargetError if a package is not installed. An import that fails for another reason raises its own error.
     """
     try:
-        yield
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         command = f"pip install {package}" if package else install_command(extra)
         raise TargetError(f"{stage} requires the package {missing}; run `{command}`") from error
+
+
+def require_text(value: Any, stage: str) -> str:
+    """Return `value` if it is a text. Raises TypeError otherwise."""
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{stage}: expected a text, found {describe_value(value)}; name the field that holds it in `field`")
 
 
 def open_input(value: Any, stage: str) -> str | BytesIO:

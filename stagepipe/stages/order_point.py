@@ -92,11 +92,10 @@ def require_order_point(stage: object) -> OrderPointStage:
         for name in ("is_permutation", "items_per_output", "drop_last", "add", "flush", "finish", "clear")
         if not hasattr(stage, name)
     )
-    message = (
+    raise TargetError(
         f"{type(stage).__name__} is an order point (`order_point = True`) without {missing}; subclass "
         "stagepipe.stages.OrderPointStage, which has defaults for the attributes"
     )
-    raise TargetError(message)
 
 
 def count_items_per_output(stage: OrderPointStage) -> int | None:

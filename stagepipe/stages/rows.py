@@ -82,7 +82,9 @@ class ArrayRows:
 
     def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
         """Return the array of all rows."""
-        return _take_array(self)
+        array = self.array
+        self.array = None
+        return array
 
 
 class TensorRows:
@@ -130,10 +132,10 @@ class TensorRows:
         return tensor
 
 
-class NumberRows:
+class NumberRows(ArrayRows):
     """Python's bool, int or float."""
 
-    __slots__ = ("array", "item_class")
+    __slots__ = ()
 
     def __init__(self, value: Any, size: int) -> None:
         self.item_class = type(value)
@@ -151,14 +153,6 @@ class NumberRows:
     def get(self, row: int) -> Any:
         """Return the number of a row."""
         return self.array[row].item()
-
-    def trim(self, row_count: int) -> None:
-        """Keep the first rows."""
-        self.array = self.array[:row_count]
-
-    def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
-        """Return the array of all rows."""
-        return _take_array(self)
 
 
 class ObjectRows:
@@ -309,12 +303,6 @@ def _detach(tensor: Any) -> NDArray[Any]:
         raise NotStackableError from None
 
 
-def _take_array(rows: ArrayRows | NumberRows) -> Any:
-    array = rows.array
-    rows.array = None
-    return array
-
-
 def make_rows(value: Any, size: int) -> Rows:
     """Create `size` rows for values like `value`, without adding it. Raises NotStackableError for one that goes alone.
 
@@ -341,24 +329,6 @@ def _make_leaf_rows(value: Any, size: int) -> Rows:
     if type(value) in _PLAIN_TYPES:
         return ObjectRows(size)
     raise NotStackableError
-
-
-def measure_row_bytes(value: Any) -> int:
-    """Return about how many bytes a row of values like `value` takes.
-
-    >>> measure_row_bytes((np.zeros(10, "float32"), 1))
-    48
-    """
-    if isinstance(value, dict):
-        return sum(map(measure_row_bytes, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(measure_row_bytes, value))
-    if is_dataclass_instance(value):
-        return sum(measure_row_bytes(getattr(value, name)) for name in get_field_names(value))
-    nbytes = getattr(value, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes
-    return len(value) if isinstance(value, str | bytes) else 8
 
 
 def _is_importable(cls: type) -> bool:

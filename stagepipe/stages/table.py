@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from stagepipe.core import SKIP
-from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, requires
+from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, require
 from stagepipe.stages.order_point import OrderPointStage
 
 TableKind = Literal["pandas", "arrow"]
@@ -23,12 +23,7 @@ _KINDS: Final = ("pandas", "arrow")
 def check_kind(kind: str, stage: str) -> None:
     """Import the package of a kind. Raises ValueError for another kind, TargetError if it is not installed."""
     check_choice(kind, _KINDS, "kind", stage)
-    if kind == "pandas":
-        with requires(stage, extra="table"):
-            import pandas as pd  # noqa: F401 - fails early
-    else:
-        with requires(stage, extra="table"):
-            import pyarrow as pa  # noqa: F401 - fails early
+    require("pandas" if kind == "pandas" else "pyarrow", stage, extra="table")
 
 
 def is_data_frame(value: Any) -> bool:
@@ -68,32 +63,22 @@ def convert_table(value: Any, kind: str, stage: str) -> Any:
 
     Raises TypeError for anything else.
     """
-    if isinstance(value, Mapping):
-        return _from_columns(value, kind)
-    if is_data_frame(value):
-        return value if kind == "pandas" else _to_arrow(value)
-    if is_arrow_table(value):
-        return value.to_pandas() if kind == "pandas" else value
-    raise TypeError(
-        f"{stage}: expected a table (a pandas DataFrame, an Arrow table, a dict of columns), found "
-        f"{describe_value(value)}; make one with stagepipe.stages.table.FromRows"
-    )
-
-
-def _from_columns(columns: Mapping[str, Any], kind: str) -> Any:
+    if not (isinstance(value, Mapping) or is_table(value)):
+        raise TypeError(
+            f"{stage}: expected a table (a pandas DataFrame, an Arrow table, a dict of columns), found "
+            f"{describe_value(value)}; make one with stagepipe.stages.table.FromRows"
+        )
     if kind == "pandas":
         import pandas as pd
 
-        return pd.DataFrame(dict(columns))
+        if is_data_frame(value):
+            return value
+        return pd.DataFrame(dict(value)) if isinstance(value, Mapping) else value.to_pandas()
     import pyarrow as pa
 
-    return pa.table(dict(columns))
-
-
-def _to_arrow(frame: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    if is_data_frame(value):
+        return pa.Table.from_pandas(value, preserve_index=False)
+    return pa.table(dict(value)) if isinstance(value, Mapping) else value
 
 
 class FromRows(OrderPointStage):

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from stagepipe.core import SKIP, MissingFieldError, empty, list_fields
-from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, requires
+from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, require, require_text
 from stagepipe.stages.order_point import OrderPointStage
 
 
@@ -161,27 +161,20 @@ class QualityFilter:
     """
 
     def __init__(self, filters: Sequence[Any]) -> None:
-        with requires("text.QualityFilter", extra="quality"):
-            from datatrove.data import Document
-            from datatrove.pipeline.filters.base_filter import BaseFilter
-        others = [each for each in filters if not isinstance(each, BaseFilter)]
+        self._make_document: Final = require("datatrove.data", "text.QualityFilter", extra="quality").Document
+        base = require("datatrove.pipeline.filters.base_filter", "text.QualityFilter", extra="quality").BaseFilter
+        others = [each for each in filters if not isinstance(each, base)]
         if others or not filters:
             found = f"an object of type {type(others[0]).__name__}" if others else "an empty list"
             raise TypeError(
                 f"text.QualityFilter: `filters` has {found}; give filters of datatrove.pipeline.filters, such as "
                 "{uses: datatrove.pipeline.filters.FineWebQualityFilter}"
             )
-        self._make_document: Final = Document
         self._filters: Final = list(filters)
 
     def __call__(self, text: Any) -> Any:
         """Return the text, or SKIP."""
-        if not isinstance(text, str):
-            raise TypeError(
-                f"text.QualityFilter: expected a text, found {describe_value(text)}; name the field that holds it in "
-                "`field`"
-            )
-        document = self._make_document(text=text, id="")
+        document = self._make_document(text=require_text(text, "text.QualityFilter"), id="")
         for each in self._filters:
             result = each.filter(document)
             if result is False or isinstance(result, tuple):  # a tuple: False, and the reason
@@ -231,7 +224,11 @@ class Tokenize:
                 "that `save_pretrained` has written (nothing is downloaded)"
             )
         self._is_file = path.is_file()
-        self._tokenizer: Any = self._load_file(path) if self._is_file else _load_folder(path)
+        if self._is_file:
+            self._tokenizer: Any = self._load_file(path)
+        else:
+            transformers = require("transformers", "text.Tokenize", extra="model")
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
 
     def __call__(self, text: Any) -> Any:
         """Return the ids of a text; a list of them for a list of texts."""
@@ -240,9 +237,7 @@ class Tokenize:
         return self._encode([_to_text(text)])[0]
 
     def _load_file(self, path: Path) -> Any:
-        with requires("text.Tokenize", extra="text"):
-            from tokenizers import Tokenizer
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = require("tokenizers", "text.Tokenize", extra="text").Tokenizer.from_file(str(path))
         tokenizer.no_padding()
         if self.max_length is None:
             tokenizer.no_truncation()
@@ -269,17 +264,5 @@ class Tokenize:
         return array.astype(self.dtype, copy=False)
 
 
-def _load_folder(path: Path) -> Any:
-    with requires("text.Tokenize", extra="model"):
-        from transformers import AutoTokenizer
-    return AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-
-
 def _to_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode()
-    raise TypeError(
-        f"text.Tokenize: expected a text, found {describe_value(value)}; name the field that holds it in `field`"
-    )
+    return value.decode() if isinstance(value, bytes) else require_text(value, "text.Tokenize")

@@ -15,7 +15,7 @@ from stagepipe.stages.optional_packages import (
     describe_value,
     open_input,
     parse_size,
-    requires,
+    require,
 )
 
 _QUARTER_TOLERANCE: Final = 100
@@ -64,8 +64,7 @@ class DecodeClips:
         self.max_clips: Final = None if max_clips is None else check_positive(max_clips, "max_clips", "DecodeClips")
         self.last: Final = last
         self.truncated: Final = truncated
-        with requires("video.DecodeClips", extra="video"):
-            import av  # noqa: F401 - fails early
+        require("av", "video.DecodeClips", extra="video")
 
     def __call__(self, data: Any) -> Iterator[dict[str, Any]]:
         """Yield the clips."""

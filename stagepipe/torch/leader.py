@@ -448,11 +448,10 @@ _MAX_TRACEBACK_CHARS = 32 << 10
 def _refuse_mixed_positions(requests: dict[int, EpochRequest]) -> None:
     rounds_done = {rank: request.first_round for rank, request in sorted(requests.items())}
     epoch = min(request.epoch for request in requests.values())
-    message = (
+    raise UsageError(
         f"the ranks resume epoch {epoch} at different positions (items received, by local rank: {rounds_done}); "
         "with `order` set to `any` the items come in another order than before; save all ranks at the same step"
     )
-    raise UsageError(message)
 
 
 _POLL_INTERVAL_S = 0.1

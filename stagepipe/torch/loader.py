@@ -89,16 +89,20 @@ class Loader:
         choice = _choose_rank(rank, world_size, config, share)
         self._rank_choice = choice
         if share is not None:
-            topology = _make_topology(share, choice, local_rank, local_world_size)
+            if share != "node":
+                raise UsageError(
+                    f"share={share!r}; give 'node' (one pipeline for all ranks of a machine) or None (one for each "
+                    "rank)"
+                )
+            topology = RankTopology.from_environment(choice.rank, choice.world_size, local_rank, local_world_size)
             self.pipeline = _make_shared_pipeline(topology, config, overrides, even=even, limit=limit, inline=inline)
         elif isinstance(config, Pipeline):
             options = (tuple(overrides), choice.rank, choice.world_size, even, limit, inline)
             if rank == "auto" or options != ((), 0, 1, None, None, False):
-                message = (
+                raise UsageError(
                     "a Pipeline already has its overrides, rank, world_size, even, limit and inline; pass them to the "
                     "Pipeline"
                 )
-                raise UsageError(message)
             self.pipeline = config
         else:
             self.pipeline = Pipeline(
@@ -128,11 +132,10 @@ class Loader:
 
     def __getitem__(self, index: object) -> NoReturn:
         """Raise TypeError: `torch.utils.data.DataLoader` asks for items by index if it gets a Loader for a dataset."""
-        message = (
+        raise TypeError(
             f"a Loader has no item {index!r}: it is a loader already, so iterate over it; or give the DataLoader a "
             "`stagepipe.torch.StageDataset` of the same config"
         )
-        raise TypeError(message)
 
     # ------------------------------------------------------------------ epochs and state
 
@@ -199,15 +202,6 @@ def _choose_rank(
     return choice
 
 
-def _make_topology(
-    share: str, choice: RankChoice, local_rank: int | None, local_world_size: int | None
-) -> RankTopology:
-    if share != "node":
-        message = f"share={share!r}; give 'node' (one pipeline for all ranks of a machine) or None (one for each rank)"
-        raise UsageError(message)
-    return RankTopology.from_environment(choice.rank, choice.world_size, local_rank, local_world_size)
-
-
 def _make_shared_pipeline(
     topology: RankTopology,
     config: Any,
@@ -244,7 +238,7 @@ class _TensorIterator:
             raise fold_internal_frames(error) from error.__cause__
 
 
-class StageDataset(IterableDataset[Any]):
+class StageDataset(Loader, IterableDataset[Any]):
     """A pipeline's items as an `IterableDataset`, for `DataLoader(dataset, batch_size=None, num_workers=0)`.
 
     Takes the arguments of `Loader` and yields the same items. `batch_size=32` also works, but collates in the training
@@ -262,61 +256,26 @@ class StageDataset(IterableDataset[Any]):
     Raises what `Loader` raises, and UsageError when it is iterated in a DataLoader worker or pickled.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Check the config; nothing starts yet."""
-        super().__init__()
-        self.loader = Loader(*args, **kwargs)
+    @property
+    def loader(self) -> Loader:
+        """The loader that it is."""
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch. Raises UsageError in a DataLoader worker."""
         worker = get_worker_info()
         if worker is not None:
-            message = (
+            raise UsageError(
                 f"a StageDataset was iterated in worker {worker.id} of a DataLoader with "
                 f"num_workers={worker.num_workers}, and each worker would run the whole pipeline; write "
                 "DataLoader(dataset, batch_size=None, num_workers=0) and set `workers` of the stages in the config, or "
                 "iterate over stagepipe.torch.Loader"
             )
-            raise UsageError(message)
-        return iter(self.loader)
-
-    def __len__(self) -> int:
-        """Return the number of items per epoch. Raises TypeError if it is unknown."""
-        return len(self.loader)
+        return super().__iter__()
 
     def __getstate__(self) -> Any:
         """Refuse to be pickled: a DataLoader pickles a dataset to send it to a worker."""
-        message = (
+        raise UsageError(
             "a StageDataset owns processes and cannot be sent to another process; write DataLoader(dataset, "
             "batch_size=None, num_workers=0) and set `workers` of the stages in the config"
         )
-        raise UsageError(message)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the next epoch, as `Loader.set_epoch` does."""
-        self.loader.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the iteration, as `Loader.state_dict` does."""
-        return self.loader.state_dict()
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
-    ) -> None:
-        """Resume the next iteration at a saved position, as `Loader.load_state_dict` does."""
-        self.loader.load_state_dict(state_dict, allow_changed=allow_changed)
-
-    def close(self) -> None:
-        """Stop the workers."""
-        self.loader.close()
-
-    def __enter__(self) -> Self:
-        """Start the workers and return the dataset."""
-        self.loader.__enter__()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop the workers."""
-        self.loader.__exit__(exc_type, exc, traceback)

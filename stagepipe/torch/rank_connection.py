@@ -179,8 +179,7 @@ class RankConnection:
             return None, []
         fds = array("i", b"".join(fd_bytes for _, _, fd_bytes in ancillary)).tolist()
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            message = "a message between ranks was truncated; allow more open files (`ulimit -n 4096`)"
-            raise RunError(message)
+            raise RunError("a message between ranks was truncated; allow more open files (`ulimit -n 4096`)")
         try:
             return decode_message(data), fds
         except msgspec.MsgspecError as error:
@@ -308,19 +307,19 @@ def _make_folder(folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             (folder / _SOCKET_NAME).unlink()
     except OSError as error:
-        message = f"cannot create the folder {folder} where this machine's ranks meet: {error}; set TMPDIR"
-        raise RunError(message) from error
+        raise RunError(
+            f"cannot create the folder {folder} where this machine's ranks meet: {error}; set TMPDIR"
+        ) from error
 
 
 def _check_folder_is_private(folder: Path) -> None:
     """Raise RunError unless the folder belongs to this user alone. Raises FileNotFoundError if there is none."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:  # noqa: PLR2004
-        message = (
+        raise RunError(
             f"{folder}, where this machine's ranks meet, belongs to user {status.st_uid} with mode "
             f"{stat.filemode(status.st_mode)}; it must be your own folder with mode 0700; remove it, or set TMPDIR"
         )
-        raise RunError(message)
 
 
 def _check_leader_can_listen(folder: Path) -> None:

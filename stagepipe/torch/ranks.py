@@ -148,14 +148,12 @@ class RankTopology:
         """Check that the numbers fit together."""
         numbers = (self.rank, self.world_size, self.local_rank, self.local_world_size)
         if not (0 <= self.local_rank < self.local_world_size and 0 <= self.rank < self.world_size):
-            message = f"{_format_ranks(numbers)}: ranks count from 0 to world_size - 1"
-            raise UsageError(message)
+            raise UsageError(f"{_format_ranks(numbers)}: ranks count from 0 to world_size - 1")
         if self.world_size % self.local_world_size or self.rank % self.local_world_size != self.local_rank:
-            message = (
+            raise UsageError(
                 f"{_format_ranks(numbers)}: share='node' needs the same number of ranks on each machine, and machine m "
                 "must have the ranks from m * local_world_size on, as torchrun assigns them"
             )
-            raise UsageError(message)
 
     @classmethod
     def from_environment(
@@ -214,8 +212,9 @@ def _read_number(environ: Mapping[str, str], name: str) -> int:
     if text is None:
         raise UsageError(_UNSET_VARIABLE_MESSAGE.format(name=name))
     if not text.isdecimal():
-        message = f"the environment variable {name}={text!r} is not a whole number from 0 on; start with torchrun"
-        raise UsageError(message)
+        raise UsageError(
+            f"the environment variable {name}={text!r} is not a whole number from 0 on; start with torchrun"
+        )
     return int(text)
 
 

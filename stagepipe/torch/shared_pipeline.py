@@ -153,10 +153,9 @@ class SharedPipeline:
         """Return the number of items per epoch on this rank. Raises TypeError if it is unknown."""
         items = self._ensure_started().length()
         if items is None:
-            message = (
+            raise TypeError(
                 "length unknown: the pipeline contains a stream, a generator, a filter or an order point of any size"
             )
-            raise TypeError(message)
         return Shard(self._topology.local_rank, self._topology.local_world_size, self._shard.even).count_items(items)
 
     @property
@@ -215,11 +214,10 @@ class SharedPipeline:
     def report(self) -> Report:
         """Return the report of this machine's pipeline. Raises UsageError on every rank but the machine's first."""
         if self._topology.local_rank:
-            message = (
+            raise UsageError(
                 "only the rank that owns this machine's pipeline has the report; call report() on rank "
                 f"{self._topology.leader_rank}"
             )
-            raise UsageError(message)
         return self._pipeline.report()
 
 
@@ -243,11 +241,10 @@ class _RankIterationState:
         if self.has_ended:
             return EpochPosition(self.reached.epoch + 1)
         if self.cursor is None:
-            message = (
+            raise UsageError(
                 "with `order` set to `any`, no state can be taken inside the rows of so large a batch; take it after "
                 "the batch's last row, make the batch smaller, or set `order` to `source`"
             )
-            raise UsageError(message)
         if not self.cursor:
             return self.reached
         return EpochPosition(

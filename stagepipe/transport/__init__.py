@@ -42,6 +42,7 @@ from stagepipe.transport.rule import (
     Way,
 )
 from stagepipe.transport.sender import Sender
+from stagepipe.transport.small_items import ArrayLayout, hold_arrays, measure_arrays, put_arrays, take_arrays
 from stagepipe.transport.traced_ends import make_receiver, make_sender
 from stagepipe.transport.transports import (
     Transport,
@@ -59,6 +60,7 @@ __all__ = [
     "PIPE",
     "SHARED_MEMORY",
     "Arena",
+    "ArrayLayout",
     "EncodedBuffer",
     "Encoder",
     "Lease",
@@ -82,6 +84,7 @@ __all__ = [
     "era_span_bytes",
     "extend_arena_fd",
     "find_transport_target",
+    "hold_arrays",
     "list_transports",
     "load_transport",
     "make_arena_fd",
@@ -89,9 +92,12 @@ __all__ = [
     "make_packet_pipe",
     "make_receiver",
     "make_sender",
+    "measure_arrays",
     "open_transports",
     "punch_hole",
+    "put_arrays",
     "reduce_storage",
     "register_transport",
     "size_class_bytes",
+    "take_arrays",
 ]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns, sleep
 from typing import Any, Final, NamedTuple
 
@@ -118,7 +118,9 @@ def take_arrays(held: Sequence[Any]) -> tuple[Sequence[Any], ArrayColumns]:
     return values, {layout: (indexes, b"".join(data)) for layout, (indexes, data) in parts.items()}
 
 
-def put_arrays(values: list[Any], columns: ArrayColumns, *, readonly: bool) -> None:
+def put_arrays(
+    values: list[Any], columns: Mapping[ArrayLayout, tuple[list[int], bytes | AnyArray]], *, readonly: bool
+) -> None:
     """Put the arrays of a run into its values, read-only or writable. The inverse of `take_arrays`."""
     for (name, code, shape), (indexes, data) in columns.items():
         rows = np.ndarray((len(indexes), *shape), code, data if readonly else bytearray(data))

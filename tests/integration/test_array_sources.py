@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def large(tmp_path: Path) -> Path:
 
 def test_npy_rows_share_the_files_memory(large):
     source = NpySource(str(large))
-    mapped = source._mapped.get(str(large))
+    mapped = source._map(str(large))
     row = source[3]
     assert type(row) is np.ndarray
     assert np.shares_memory(row, mapped)
@@ -143,11 +144,11 @@ def test_hdf5_reads_a_chunk_once_where_rows_of_it_follow(tmp_path):
     reads: Counter[tuple[str, int, int]] = Counter()
     for name, rows in source._rows.items():
 
-        def read(key: tuple[int, int], name: str = name, read_chunk: Any = rows._read_chunk) -> Any:
-            reads[name, *key] += 1
-            return read_chunk(key)
+        def read(number: int, chunk: int, name: str = name, read_chunk: Any = rows._read_chunk) -> Any:
+            reads[name, number, chunk] += 1
+            return read_chunk(number, chunk)
 
-        rows._chunks._make = read
+        rows._get_chunk = lru_cache(rows._get_chunk.cache_parameters()["maxsize"])(read)
     found = [source[order[position]] for position in range(100)]
     assert sorted(int(one["labels"]) for one in found) == list(range(100))
     assert all(one["images"][0] == 4 * one["labels"] for one in found)

@@ -8,7 +8,6 @@ engine            what the rest of stagepipe knows of it: options, capabilities,
 run               the run: takes the rows of the last operator in order, and runs what comes after them
 cluster           the cluster: starts or joins it, and starts actors and tasks on its nodes
 operators         plan -> operators of Ray Data
-actor_pool        a stage with workers after an order point: gives items to actors, and takes the results in order
 source            the read tasks, as a data source of Ray Data
 workers           what a worker of Ray does with a block: the same stages as in a worker of the local engine
 blocks            items as rows of Arrow tables, and back

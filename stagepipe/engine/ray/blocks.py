@@ -220,12 +220,19 @@ class StageCounts:
     slow_items: tuple[SlowItemRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReceivedCounts:
-    """How long the items of a block took to decode, and what their hop has cost: encoding and decoding. In ns."""
+@dataclass
+class HopClock:
+    """The durations and sizes of items, on both sides of a worker. `cost_ns` is encoding and decoding together."""
 
-    decode_ns: tuple[int, ...] = ()
-    cost_ns: tuple[int, ...] = ()
+    decode_ns: list[int] = field(default_factory=list)
+    cost_ns: list[int] = field(default_factory=list)
+    encode_ns: list[int] = field(default_factory=list)
+    sent_bytes: list[int] = field(default_factory=list)
+
+    def add_received(self, sender_ns: int, decode_ns: int) -> None:
+        """Count an item that has been decoded."""
+        self.decode_ns.append(decode_ns)
+        self.cost_ns.append(sender_ns + decode_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,32 +246,11 @@ class BlockCounts:
     process_index: int
     worker: str
     stages: tuple[StageCounts, ...]
-    received: ReceivedCounts
-    encode_ns: tuple[int, ...]
-    sent_bytes: tuple[int, ...]
+    clock: HopClock
     began_ns: int
     ended_ns: int
     cpu_ns: int
     setup_ns: int = 0
-
-
-@dataclass
-class HopClock:
-    """Collects the durations and sizes of a block's items, on both sides of a worker."""
-
-    decode_ns: list[int] = field(default_factory=list)
-    cost_ns: list[int] = field(default_factory=list)
-    encode_ns: list[int] = field(default_factory=list)
-    sent_bytes: list[int] = field(default_factory=list)
-
-    def add_received(self, sender_ns: int, decode_ns: int) -> None:
-        """Count an item that has been decoded."""
-        self.decode_ns.append(decode_ns)
-        self.cost_ns.append(sender_ns + decode_ns)
-
-    def take_received(self) -> ReceivedCounts:
-        """Return what was counted of the items received."""
-        return ReceivedCounts(decode_ns=tuple(self.decode_ns), cost_ns=tuple(self.cost_ns))
 
 
 class CountReader:

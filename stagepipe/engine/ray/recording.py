@@ -81,11 +81,15 @@ class ProcessCounts:
         clock.cpu_ns += counts.cpu_ns
         clock.items += counts.stages[0].counters[StageCounter.ITEMS]
         clock.busy_ns += sum(stage.counters[StageCounter.BUSY_NS] for stage in counts.stages)
-        self.encode_ns += Histogram.from_values_ns(list(counts.encode_ns))
-        self.decode_ns += Histogram.from_values_ns(list(counts.received.decode_ns))
-        self.cost_ns += Histogram.from_values_ns(list(counts.received.cost_ns))
-        self.messages += len(counts.sent_bytes)
-        self.sent_bytes += sum(counts.sent_bytes)
+        self.add_hops(counts.clock)
+
+    def add_hops(self, clock: HopClock) -> None:
+        """Add what was received and sent."""
+        self.encode_ns += Histogram.from_values_ns(clock.encode_ns)
+        self.decode_ns += Histogram.from_values_ns(clock.decode_ns)
+        self.cost_ns += Histogram.from_values_ns(clock.cost_ns)
+        self.messages += len(clock.sent_bytes)
+        self.sent_bytes += sum(clock.sent_bytes)
 
 
 class RayCounts:
@@ -233,28 +237,18 @@ def make_hop_records(
             messages = _count_items(process.stages[-1], 0, process_counts, own_regions)
             hops.append(make_call_record(last_name, target_name, messages, "both run in the calling process"))
             continue
-        clock = counts.own_clocks[number]
-        receiver = counts.processes[number + 1] if is_received else None
+        own = ProcessCounts()
+        own.add_hops(counts.own_clocks[number])
         hops.append(
             _make_store_hop(
                 last_name,
                 target_name,
-                process_counts if is_sent else _count_own(clock),
-                decode_ns=receiver.decode_ns if receiver else Histogram.from_values_ns(clock.decode_ns),
-                cost_ns=receiver.cost_ns if receiver else Histogram.from_values_ns(clock.cost_ns),
+                sender=process_counts if is_sent else own,
+                receiver=counts.processes[number + 1] if is_received else own,
                 store=store_hops[number] if number < layout.count else None,
             )
         )
     return hops
-
-
-def _count_own(clock: HopClock) -> ProcessCounts:
-    """Return what this process has sent to a pool."""
-    return ProcessCounts(
-        encode_ns=Histogram.from_values_ns(clock.encode_ns),
-        messages=len(clock.sent_bytes),
-        sent_bytes=sum(clock.sent_bytes),
-    )
 
 
 def _count_items(stage: StagePlan, index: int, counts: ProcessCounts, own_regions: Mapping[str, StageRegion]) -> int:
@@ -264,13 +258,7 @@ def _count_items(stage: StagePlan, index: int, counts: ProcessCounts, own_region
 
 
 def _make_store_hop(
-    source: str,
-    target: str,
-    sender: ProcessCounts,
-    *,
-    decode_ns: Histogram,
-    cost_ns: Histogram,
-    store: StoreHopReport | None,
+    source: str, target: str, *, sender: ProcessCounts, receiver: ProcessCounts, store: StoreHopReport | None
 ) -> HopRecord:
     phases = {name: Histogram() for name in PHASES}
     return HopRecord(
@@ -279,8 +267,8 @@ def _make_store_hop(
         transport=HopTransport("object_store", 0, "Ray moves blocks of items through its object store"),
         messages=MessageCounts(object_store=sender.messages),
         bytes=ByteCounts(copied=sender.sent_bytes),
-        cost_histogram=cost_ns,
-        phase_histograms={**phases, "encode_ns": sender.encode_ns, "decode_ns": decode_ns},
+        cost_histogram=receiver.cost_ns,
+        phase_histograms={**phases, "encode_ns": sender.encode_ns, "decode_ns": receiver.decode_ns},
         predicted=CostPrediction(),
         store=store,
     )

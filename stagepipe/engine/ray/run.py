@@ -1,28 +1,41 @@
-"""The Ray run: takes the rows of Ray's operators in order, and runs what comes after them. In the caller's process."""
+"""The Ray run: takes the rows of Ray's operators in order, and runs what comes after them. In the caller's process.
+
+Ray Data has no input but blocks that it has made itself, so what an order point puts out cannot go back into it. A
+stage with several workers after it is a pool of actors, which take one item each: a pool gives each item to the actor
+that has least to do, and takes the results in order.
+"""
 
 from __future__ import annotations
 
 import os
 import uuid
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from time import perf_counter_ns
-from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, name_error_type, with_error_type
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity
 from stagepipe.engine.engines import EngineRun
-from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
+from stagepipe.engine.inline_hops import (
+    InlineOrderPoint,
+    InlineOutput,
+    InlineStageProcess,
+    make_build_error,
+    make_stage_error,
+)
 from stagepipe.engine.live_figures import ProgressMeter
-from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
-from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
+from stagepipe.engine.ray.blocks import BlockBuilder, HopClock, Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster, Reservation
 from stagepipe.engine.ray.execution import NodeWatch, StoreStatistics, iter_blocks
 from stagepipe.engine.ray.operators import RayLayout, make_dataset, make_remote_options, pack_operator
 from stagepipe.engine.ray.recording import RayCounts, make_ray_record
+from stagepipe.engine.ray.workers import StageActor
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
+    Box,
     DeadLetterStore,
     DeadLetterWriter,
     DeliveryStatistics,
@@ -30,42 +43,110 @@ from stagepipe.runtime import (
     SourceReader,
     StageError,
     StageRunner,
+    UnpicklableResultError,
     count_outputs,
-    format_error,
     format_key,
-    format_user_traceback,
     make_private_stage_region,
 )
 from stagepipe.timing import StageRegion
 
-
-class NamedErrors:
-    """Runs stages in this process: the caller's generators stay as they are, and errors name stage and item."""
-
-    def __init__(self, generators: IsolatedGenerators) -> None:
-        """`generators` are those of the run's stages in this process."""
-        self._swapped = generators.swap_in()
-
-    def __enter__(self) -> None:
-        """Swap the generators."""
-        self._swapped.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Swap them back. Raises RunError for the error of a stage."""
-        self._swapped.__exit__(kind, error, trace)
-        if isinstance(error, StageError):
-            item = format_key(error.key)
-            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
-            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
+_CALLS_PER_ACTOR: Final = 2
+"""One that it works on, and the next, so that it never waits for this process."""
 
 
-def make_build_error(stage: str, error: BaseException) -> RunError:
-    """Return the error of a stage that cannot be built in this process."""
-    message = f"stage {stage}, worker 0: cannot be built: {format_error(error)}"
-    run_error = RunError(message, stage=stage, worker=0, trace=format_user_traceback(error))
-    return with_error_type(run_error, name_error_type(error))
+@dataclass
+class _PoolWorker:
+    """An actor, and the calls that it has not answered."""
+
+    actor: Any
+    calls: deque[Any] = field(default_factory=deque)
+
+
+class PoolProcess(InlineOutput):
+    """A stage process in a pool of actors. Items go on in the order in which they came."""
+
+    def __init__(self, run: RayRun, index: int, sent_clock: HopClock, downstream: InlineOutput) -> None:
+        """`index` is that of the process in the plan of `run`; `sent_clock` counts what is sent to it."""
+        super().__init__(downstream.on_dead_letter)
+        self._run = run
+        self._index = index
+        self._sent_clock = sent_clock
+        self._downstream = downstream
+        self._builder = BlockBuilder()
+        self._packed: Any = None
+        """Refers to the operator, which an actor that is restarted reads again."""
+        self._workers: list[_PoolWorker] = []
+        self._calls: deque[tuple[_PoolWorker, Any]] = deque()
+        """The calls of all actors, in the order of their items."""
+
+    def start_epoch(self, epoch: int) -> None:
+        """Start the actors of an epoch, and end those of another."""
+        import ray
+
+        self.end()
+        plan = self._run.plan
+        make_actor = ray.remote(StageActor).options(**self._run.make_actor_options(self._index))
+        self._packed = ray.put(pack_operator(plan, self._index, epoch))
+        workers = range(plan.processes[self._index].workers)
+        self._workers = [_PoolWorker(make_actor.remote(self._packed)) for _ in workers]
+        self._downstream.start_epoch(epoch)
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Give an item to the actor that has least to do. Waits for the oldest one while all have enough."""
+        del meta
+        self._encode(key, box.pop(), samples)
+        worker = min(self._workers, key=lambda worker: len(worker.calls))
+        call = worker.actor.run.remote(self._builder.build())
+        worker.calls.append(call)
+        self._calls.append((worker, call))
+        while len(self._calls) >= _CALLS_PER_ACTOR * len(self._workers):
+            self._take_oldest()
+
+    def _encode(self, key: Key, value: Any, samples: int) -> None:
+        started_ns = perf_counter_ns()
+        try:
+            nbytes = self._builder.add_item(key, value, samples)
+        except Exception as error:
+            sender = self._run.plan.processes[self._index - 1].stages[-1].name
+            reason = UnpicklableResultError(value, error)
+            message = f"stage {sender}, worker 0, item {format_key(key)}: {reason}"
+            raise RunError(message, stage=sender, worker=0, item=format_key(key)) from error
+        self._sent_clock.sent_bytes.append(nbytes)
+        self._sent_clock.encode_ns.append(perf_counter_ns() - started_ns)
+
+    def _take_oldest(self) -> None:
+        import ray
+
+        worker, call = self._calls.popleft()
+        try:
+            tables = ray.get(call)
+        except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
+            raise self._run.describe_ray_error(error) from error
+        worker.calls.remove(call)
+        for table in tables:
+            for row in iter_rows(table):
+                self._run.route_row(row, self._downstream, self._index)
+
+    def finish_epoch(self) -> None:
+        """Wait for all items, and end the actors."""
+        while self._calls:
+            self._take_oldest()
+        self.end()
+        self._downstream.finish_epoch()
+
+    def kill(self) -> None:
+        """End the actors, from any thread: what waits for one of them gets an error."""
+        import ray
+
+        for worker in list(self._workers):
+            ray.kill(worker.actor)
+
+    def end(self) -> None:
+        """End the actors, whatever they are doing. Call it while Ray is connected."""
+        self.kill()
+        self._workers = []
+        self._packed = None
+        self._calls.clear()
 
 
 class RayRun(EngineRun):
@@ -122,7 +203,8 @@ class RayRun(EngineRun):
         for index in reversed(range(self._layout.count, len(self.plan.processes))):
             process = self.plan.processes[index]
             if index in self._layout.pools:
-                downstream = self._build_pool(index, downstream)
+                downstream = PoolProcess(self, index, self._counts.own_clocks[index - 1], downstream)
+                self._pools.append(downstream)
                 continue
             stages = self._build_stages(process)
             if process.role is ProcessRole.ORDER_POINT:
@@ -131,25 +213,12 @@ class RayRun(EngineRun):
                 downstream = InlineStageProcess(stages, downstream)
         return downstream
 
-    def _build_pool(self, index: int, downstream: InlineOutput) -> PoolProcess:
-        process, max_restarts = self.plan.processes[index], self.plan.max_restarts
-
-        def make_options() -> dict[str, Any]:
-            share = self._shares.by_process[self._layout.indices.index(index)]
-            place = self._reservation.get_options(process.name)
-            return {"num_cpus": share, **make_remote_options(process, max_restarts), **place}
-
-        settings = PoolSettings(
-            sender=self.plan.processes[index - 1].stages[-1].name,
-            size=process.workers,
-            make_options=make_options,
-            pack=lambda epoch: pack_operator(self.plan, index, epoch),
-            take_row=lambda row, target: self._route_row(row, target, index),
-            sent_clock=self._counts.own_clocks[index - 1],
-            describe_error=self._describe_ray_error,
-        )
-        self._pools.append(PoolProcess(settings, downstream))
-        return self._pools[-1]
+    def make_actor_options(self, index: int) -> dict[str, Any]:
+        """Return the options of Ray for the actors of a pool."""
+        process = self.plan.processes[index]
+        share = self._shares.by_process[self._layout.indices.index(index)]
+        place = self._reservation.get_options(process.name)
+        return {"num_cpus": share, **make_remote_options(process, self.plan.max_restarts), **place}
 
     def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
         stages: list[StageRunner] = []
@@ -232,7 +301,7 @@ class RayRun(EngineRun):
             for table in self._iter_blocks(epoch, self._watch):
                 for row in iter_rows(table):
                     with self._naming_errors():
-                        self._route_row(row, self._downstream, self._layout.count - 1)
+                        self.route_row(row, self._downstream, self._layout.count - 1)
                     while ready_items:
                         self._watch.note_pause()
                         yield ready_items.popleft()
@@ -261,7 +330,7 @@ class RayRun(EngineRun):
         try:
             yield from iter_blocks(dataset, self._store, watch)
         except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
-            raise self._describe_ray_error(error) from error
+            raise self.describe_ray_error(error) from error
 
     def _count_source_items(self, epoch: int) -> int | None:
         reader = self._source_reader
@@ -269,7 +338,7 @@ class RayRun(EngineRun):
             reader.seek(epoch, 0)
         return reader.epoch_items
 
-    def _route_row(self, row: Row, downstream: InlineOutput, sender: int) -> None:
+    def route_row(self, row: Row, downstream: InlineOutput, sender: int) -> None:
         """Give the item of a row to `downstream`, and keep all other news. `sender`: the process that made the row."""
         if self._watch is not None:
             self._watch.note_item()
@@ -284,10 +353,16 @@ class RayRun(EngineRun):
         elif row.kind is RowKind.DEAD_LETTER:
             self._add_letter(load_value(row))
         else:
-            raise load_value(row).to_error()
+            raise load_value(row)
 
-    def _naming_errors(self) -> NamedErrors:
-        return NamedErrors(self._generators)
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """Run stages in this process: the caller's generators stay as they are, and errors name stage and item."""
+        try:
+            with self._generators.swap_in():
+                yield
+        except StageError as error:
+            raise make_stage_error(error) from error.cause
 
     def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
         self._add_letter(self._letters.make_letter(stage, key, error, meta, 0))
@@ -298,7 +373,7 @@ class RayRun(EngineRun):
         if limit_error is not None:
             raise limit_error
 
-    def _describe_ray_error(self, error: Exception) -> RunError:
+    def describe_ray_error(self, error: Exception) -> RunError:
         """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
         if self._watch is not None:
             self._watch.raise_if_short()

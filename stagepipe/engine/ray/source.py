@@ -13,7 +13,8 @@ import ray
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from stagepipe.engine.ray.workers import BuildFailedError, SourceOperator, make_error_block
+from stagepipe.core import RunError
+from stagepipe.engine.ray.workers import SourceOperator, make_error_block
 
 ItemRange = tuple[int, int | None]
 """The first item of a read task and the one after its last; None: up to the end of the stream."""
@@ -61,8 +62,8 @@ def _read(packed: Any, key: str, first_item: int, end_item: int | None) -> Itera
     if operator is None:
         try:
             operator = SourceOperator(ray.get(packed))
-        except BuildFailedError as error:
-            yield make_error_block(error.failure)
+        except RunError as error:
+            yield make_error_block(error)
             return
         _operator_by_key.clear()
         _operator_by_key[key] = operator

@@ -18,8 +18,8 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
-from stagepipe.core import Key, RunError, UsageError, add_import_path, name_error_type, with_error_type
-from stagepipe.engine.inline_hops import InlineOutput, InlineStageProcess
+from stagepipe.core import Key, RunError, UsageError, add_import_path
+from stagepipe.engine.inline_hops import InlineOutput, InlineStageProcess, make_build_error, make_stage_error
 from stagepipe.engine.ray.blocks import (
     BlockBuilder,
     BlockCounts,
@@ -40,9 +40,6 @@ from stagepipe.runtime import (
     StageError,
     StageRunner,
     UnpicklableResultError,
-    format_error,
-    format_key,
-    format_user_traceback,
     install_main_objects,
     make_private_stage_region,
 )
@@ -64,34 +61,6 @@ class OperatorSpec:
     shard: Shard
     any_order: bool
     config_dir: Path | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorFailure:
-    """The error that ends the run, on its way to the caller. `error_type` is as `name_error_type` returns it."""
-
-    message: str
-    stage: str = ""
-    item: str = ""
-    trace: str = ""
-    error_type: str = ""
-    is_usage_error: bool = False
-
-    def to_error(self) -> RunError | UsageError:
-        """Return the exception."""
-        if self.is_usage_error:
-            return UsageError(self.message)
-        error = RunError(self.message, stage=self.stage, worker=0, item=self.item, trace=self.trace)
-        return with_error_type(error, self.error_type)
-
-
-class BuildFailedError(Exception):
-    """A stage cannot be built in a worker of Ray."""
-
-    def __init__(self, failure: OperatorFailure) -> None:
-        """The caller gets `failure`."""
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +114,7 @@ class OperatorProcess:
     """The stages of a process of the plan, built in a worker of Ray."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Build the stages. Raises BuildFailedError."""
+        """Build the stages. Raises RunError if one cannot be built."""
         began_ns = perf_counter_ns()
         self.spec = spec = unpack_operator(packed)
         self._regions = [make_private_stage_region() for _ in spec.plan.stages]
@@ -165,14 +134,7 @@ class OperatorProcess:
         try:
             return StageRunner(stage, 0, spec.seed, spec.config_dir, self._regions[index], spec.shard)
         except (Exception, SystemExit) as error:
-            raise BuildFailedError(
-                OperatorFailure(
-                    message=f"stage {stage.row}, worker 0: cannot be built: {format_error(error)}",
-                    stage=stage.row,
-                    trace=format_user_traceback(error),
-                    error_type=name_error_type(error),
-                )
-            ) from error
+            raise make_build_error(stage.row, error) from error
 
     def begin_block(self) -> None:
         """Start the clocks of a block."""
@@ -181,14 +143,11 @@ class OperatorProcess:
 
     def add_counts(self) -> None:
         """Add what was counted since the last time to the block."""
-        clock = self.output.clock
         counts = BlockCounts(
             process_index=self.spec.index,
             worker=f"{socket.gethostname()}/{os.getpid()}",
             stages=self._reader.take(),
-            received=clock.take_received(),
-            encode_ns=tuple(clock.encode_ns),
-            sent_bytes=tuple(clock.sent_bytes),
+            clock=self.output.clock,
             began_ns=self._began_ns,
             ended_ns=perf_counter_ns(),
             cpu_ns=process_time_ns() - self._cpu_ns,
@@ -206,12 +165,11 @@ class OperatorProcess:
                 if builder.nbytes >= MAX_BLOCK_BYTES:
                     yield builder.build()
         except StageError as error:
-            builder.add_value(RowKind.ERROR, describe_stage_error(error))
+            builder.add_value(RowKind.ERROR, make_stage_error(error))
         except UnpicklableResultError as error:
-            failure = self.stages[-1].record_failure((), error)
-            builder.add_value(RowKind.ERROR, describe_stage_error(failure))
+            builder.add_value(RowKind.ERROR, make_stage_error(self.stages[-1].record_failure((), error)))
         except UsageError as error:
-            builder.add_value(RowKind.ERROR, OperatorFailure(message=str(error), is_usage_error=True))
+            builder.add_value(RowKind.ERROR, UsageError(str(error)))
         self.add_counts()
         yield builder.build()
 
@@ -220,7 +178,7 @@ class SourceOperator:
     """Reads parts of the source, in a read task of Ray."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Build the source and the stages that are fused to it. Raises BuildFailedError."""
+        """Build the source and the stages that are fused to it. Raises RunError if one cannot be built."""
         self._process = process = OperatorProcess(packed)
         spec = process.spec
         self._source = SourceReader(process.stages[0].target, spec.seed, spec.limit, spec.shard)
@@ -255,8 +213,8 @@ class StageOperator:
         if self._process is None:
             try:
                 self._process = OperatorProcess(self._packed)
-            except BuildFailedError as error:
-                yield make_error_block(error.failure)
+            except RunError as error:
+                yield make_error_block(error)
                 return
         self._process.begin_block()
         yield from self._process.run(self._iter_steps(self._process, table))
@@ -277,6 +235,18 @@ class StageOperator:
                 yield
         stage_process.finish_epoch()
         yield
+
+
+class StageActor:
+    """What an actor of a pool runs: the stages of a process, on a block at a time."""
+
+    def __init__(self, packed: PackedOperator) -> None:
+        """Do not build the stages yet, as `StageOperator` does."""
+        self._operator = StageOperator(packed)
+
+    def run(self, table: Any) -> list[Any]:
+        """Return the blocks that the stages make of a block."""
+        return list(self._operator(table))
 
 
 def _decode(row: Row, process: OperatorProcess, chain: StageChain, *, is_private: bool) -> Box | None:
@@ -304,21 +274,10 @@ def unpack_operator(packed: PackedOperator) -> OperatorSpec:
     return spec
 
 
-def describe_stage_error(error: StageError) -> OperatorFailure:
-    """Return the error that ends the run."""
-    return OperatorFailure(
-        message=error.describe(worker=0),
-        stage=error.stage,
-        item=format_key(error.key),
-        trace=error.trace,
-        error_type=name_error_type(error.cause),
-    )
-
-
-def make_error_block(failure: OperatorFailure) -> Any:
+def make_error_block(error: RunError) -> Any:
     """Return a block with the error that ends the run."""
     builder = BlockBuilder()
-    builder.add_value(RowKind.ERROR, failure)
+    builder.add_value(RowKind.ERROR, error)
     return builder.build()
 
 

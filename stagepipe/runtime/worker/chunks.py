@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
-from stagepipe.core import ArenaFullError, Key
+from stagepipe.core import ArenaFullError, Key, count_bytes
 from stagepipe.runtime.execution import Box, ItemHeader, StageChain, StageError, StageRunner
 from stagepipe.runtime.protocol import ForcedSkip, SampleChunk
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
-from stagepipe.stages import Rows, make_rows, measure_row_bytes
+from stagepipe.stages import Rows, make_rows
 from stagepipe.timing import ProcessCounter, ProcessRegion
 
 MAX_CHUNK_ITEMS: Final = 384
@@ -121,7 +121,7 @@ class ChunkOutput:
         """Start a chunk with a sample. False where it must travel alone."""
         self.flush()
         try:
-            self.row_bytes = row_bytes = max(measure_row_bytes(value), 1)
+            self.row_bytes = row_bytes = max(count_bytes(value), 1)
             size = min(self._end_item - item, _MAX_CHUNK_BYTES // row_bytes)
             if size <= 1 or row_bytes > _MAX_ROW_BYTES:
                 return False

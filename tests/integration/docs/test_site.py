@@ -28,7 +28,6 @@ INTERNAL = {
         "Part",  # between stages
         "PartPlace",
         "Parts",
-        "count_bytes",
     },
     "stagepipe.stages": {
         "Fetch",  # the dataset source adds it, or FetchShard
@@ -36,7 +35,6 @@ INTERNAL = {
         "NotStackableError",  # how a dataset's samples travel to Batch
         "Rows",
         "make_rows",
-        "measure_row_bytes",
         "OrderPointStage",  # reference/stages.md describes it
         "count_items_per_output",
         "declares_order_point",

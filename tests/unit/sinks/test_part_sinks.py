@@ -18,6 +18,7 @@ from PIL import Image
 import stagepipe
 from stagepipe import ConfigError, RunError, UsageError, defer, from_source
 from stagepipe.config import load
+from stagepipe.core import count_bytes
 from stagepipe.sinks import (
     HuggingFaceSink,
     ImagesSink,
@@ -28,7 +29,6 @@ from stagepipe.sinks import (
     Parts,
     PartSink,
     WebDatasetSink,
-    count_bytes,
 )
 from tests.support import sink_stages
 from tests.support.sink_output import (

@@ -6,10 +6,11 @@ import torch
 pytest.importorskip("pyarrow")
 
 from stagepipe.config import load
+from stagepipe.core import RunError
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray.blocks import RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.operators import RayLayout, choose_ranges, pack_operators
-from stagepipe.engine.ray.workers import BuildFailedError, SourceOperator, StageOperator
+from stagepipe.engine.ray.workers import SourceOperator, StageOperator
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
 from stagepipe.timing import StageCounter
@@ -81,7 +82,7 @@ def test_items_that_fail_become_dead_letters_on_their_way():
 def test_the_first_error_ends_the_items_of_its_block():
     rows = run_operators(pipeline(stage(f"{BAD}.raises")))
     kinds = [row.kind for row in rows]
-    error = load_value(rows[kinds.index(RowKind.ERROR)]).to_error()
+    error = load_value(rows[kinds.index(RowKind.ERROR)])
     assert (error.stage, error.item) == ("raises", "5")
     assert isinstance(error, KeyError)
     assert items_of(rows[: kinds.index(RowKind.ERROR)]) == list(range(5))
@@ -90,7 +91,7 @@ def test_the_first_error_ends_the_items_of_its_block():
 def test_a_source_that_cannot_be_built_is_named():
     config = pipeline(stage("double"), source={"uses": f"{BAD}.NotBuilt", "with": {"size": 3}})
     plan = plan_of(config)
-    with pytest.raises(BuildFailedError, match="stage source, worker 0: cannot be built"):
+    with pytest.raises(RunError, match="stage source, worker 0: cannot be built"):
         SourceOperator(pack_operators(plan, RayLayout.of(plan), 0)[0])
 
 
@@ -102,8 +103,8 @@ def test_counts_travel_with_their_block_and_count_each_item_once():
         for index in range(3)
     ]
     assert by_process == [20, 20, 20]
-    assert sum(len(each.received.cost_ns) for each in counts if each.process_index == 1) == 20
-    assert sum(sum(each.sent_bytes) for each in counts) > 0
+    assert sum(len(each.clock.cost_ns) for each in counts if each.process_index == 1) == 20
+    assert sum(sum(each.clock.sent_bytes) for each in counts) > 0
 
 
 def test_all_from_the_first_order_point_on_stays_in_the_callers_process():
