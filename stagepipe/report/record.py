@@ -142,6 +142,12 @@ class HopTransport(msgspec.Struct, frozen=True):
     reason: str
     changes: tuple[HopThresholdChange, ...] = ()
 
+    @property
+    def carrier(self) -> str:
+        """What carried the buffers that were not in a packet: shared memory, or the transport that the config names."""
+        is_built_in = self.mode in {"local", "pipe", "shared_memory", "auto", "object_store"}
+        return "shared_memory" if is_built_in else self.mode
+
 
 class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory.

@@ -522,13 +522,15 @@ _PROCESS_END_WAIT_S: Final = 1.0
 class MemoryHandle:
     """What a caller needs to send delivered items on to other processes: their memory and its descriptors, by arena.
 
-    `release_fds` accept the records of released blocks. The caller must call `on_tick` in every wait.
+    `release_fds` accept the records of released blocks. The caller must call `on_tick` in every wait. `transports` are
+    the targets of the run's other transports, with what all ends of one share.
     """
 
     memory: SharedMemoryPool
     arena_fds: dict[int, int]
     release_fds: dict[int, int]
     memory_bytes: int
+    transports: list[tuple[str, str]]
     on_tick: Callable[[], None]
 
 
@@ -588,6 +590,7 @@ class Consumer:
             arena_fds=dict(resources.arena_memfds),
             release_fds=release_fds,
             memory_bytes=memory_bytes,
+            transports=list(resources.transports.items()),
             on_tick=self._reader.run_upkeep,
         )
 

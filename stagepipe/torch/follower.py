@@ -33,7 +33,7 @@ from stagepipe.torch.rank_connection import (
     to_run_error,
 )
 from stagepipe.torch.ranks import RankTopology
-from stagepipe.transport import Lease, PacketKind, Receiver, SharedMemoryPool, WakeEvent
+from stagepipe.transport import Lease, PacketKind, Receiver, SharedMemoryPool, WakeEvent, open_transports
 
 _POLL_INTERVAL_S = 0.1
 """Time between two checks for an error while waiting for a message."""
@@ -67,6 +67,7 @@ class Follower:
         arena_fds = dict(zip(arena_numbers, self._fds[1 : 1 + arena_count], strict=True))
         release_fds = dict(zip(arena_numbers, self._fds[1 + arena_count :], strict=True))
         self._memory = SharedMemoryPool(None, arena_fds, release_fds, writable=True, limit_bytes=welcome.memory_bytes)
+        self._memory.attach_transports(open_transports(welcome.transports))
         self._wake_event = WakeEvent()
         recorder = DurationRecorder(np.zeros(len(RECEIVE_PHASES) * HISTOGRAM_WORDS, np.uint64), len(RECEIVE_PHASES))
         self._receiver = Receiver(

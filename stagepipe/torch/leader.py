@@ -681,5 +681,5 @@ def _send_welcome(connection: RankConnection, memory_handle: MemoryHandle, pipe_
         *(memory_handle.arena_fds[number] for number in arena_numbers),
         *(memory_handle.release_fds[number] for number in arena_numbers),
     ]
-    connection.send(Welcome(arena_numbers, memory_handle.memory_bytes))
+    connection.send(Welcome(arena_numbers, memory_handle.memory_bytes, memory_handle.transports))
     connection.send_descriptors(fds)

@@ -39,10 +39,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """The leader's answer. Descriptors follow: the read end of a data pipe, the arenas, the arenas' release pipes."""
+    """The leader's answer. Descriptors follow: the read end of a data pipe, the arenas, the arenas' release pipes.
+
+    `transports` are those of `MemoryHandle`.
+    """
 
     arena_numbers: list[int]
     memory_bytes: int
+    transports: list[tuple[str, str]] = []
 
 
 class DescriptorBatch(msgspec.Struct, tag="descriptors", frozen=True):

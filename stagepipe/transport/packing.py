@@ -346,66 +346,69 @@ class Packer:
         return placement
 
     def _assemble_packet(self, forwarded: ForwardedLeases, placement: Placement, header: PacketHeader) -> bytearray:
-        encoder = self._encoder
-        counts = self._counts
-        pickle_data = encoder.pickle_data
+        """The packet of the encoded item: buffers as placed, but copied where their lease could not be handed on."""
+        encoder, carried, counts = self._encoder, self.carried, self._counts
         has_pickle = placement.is_pickle_copied
         copied = [
             index
             for index, way in enumerate(placement.ways)
             if way is not Way.INLINE and encoder.buffers[index].lease_index not in forwarded
         ]
-        places, block_bytes = self.carried.place(copied, has_pickle=has_pickle) if copied or has_pickle else ({}, 0)
+        places, block_bytes = carried.place(copied, has_pickle=has_pickle) if copied or has_pickle else ({}, 0)
+        descriptors, inline_buffers, forwarded_bytes = self._describe_buffers(places, forwarded)
+        pickle_data, flags = encoder.pickle_data, 0
+        if has_pickle:
+            arena, block, start = places[PICKLE_INDEX]
+            descriptors.append((arena, 0, 0, block, start, len(pickle_data)))
+            pickle_data, flags = b"", int(PacketFlag.PICKLE_IN_BLOCK)
+        in_blocks = [descriptor[5] for descriptor in descriptors if descriptor[0] != INLINE_ARENA]
+        if in_blocks:
+            self.transfer_kind = carried.copy_kind if block_bytes else TransferKind.ZERO_COPY
+            self.bytes_in_blocks = sum(in_blocks)
+        if placement.has_descriptor_table:
+            flags |= PacketFlag.DESCRIPTOR_TABLE
+            descriptors = [carried.write_descriptor_table(descriptors)]
+        packet = pack(
+            PacketKind.ITEM,
+            header,
+            flags=flags,
+            descriptors=descriptors,
+            pickle_data=pickle_data,
+            inline_buffers=inline_buffers,
+        )
+        if not in_blocks:
+            counts.pipe_messages += 1
+        elif inline_buffers:
+            counts.mixed_messages += 1
+        else:
+            counts.shared_memory_messages += 1
+        counts.inline_bytes += sum(map(len, inline_buffers)) + len(pickle_data)
+        counts.copied_bytes += block_bytes
+        counts.zero_copy_bytes += forwarded_bytes
+        return packet
+
+    def _describe_buffers(
+        self, places: dict[int, PlaceInMemory], forwarded: ForwardedLeases
+    ) -> tuple[list[BufferDescriptor], list[bytes], int]:
+        """A descriptor for each buffer, the bytes of those that are inline, and how many bytes are handed on."""
+        encoder = self._encoder
         descriptors: list[BufferDescriptor] = []
         inline_buffers: list[bytes] = []
         inline_bytes = forwarded_bytes = 0
         for index, buffer in enumerate(encoder.buffers):
             flags = PICKLE_BUFFER if buffer.is_pickle_buffer else 0
             nbytes = buffer.nbytes
-            place = places.get(index)
-            if place is not None:
-                arena, block, start = place
-                descriptors.append((arena, flags, 0, block, start, nbytes))
-                continue
-            reference = forwarded.get(buffer.lease_index)
-            if reference is not None:
-                owner, owner_block, is_shared = reference
-                if is_shared:
-                    flags |= SHARED_BLOCK
-                descriptors.append((owner, flags, 0, owner_block, buffer.lease_offset, nbytes))
+            if index in places:
+                arena, block, start = places[index]
+            elif buffer.lease_index in forwarded:
+                arena, block, is_shared = forwarded[buffer.lease_index]
+                start = buffer.lease_offset
+                flags |= SHARED_BLOCK if is_shared else 0
                 forwarded_bytes += nbytes
-                continue
-            descriptors.append((INLINE_ARENA, flags, 0, 0, inline_bytes, nbytes))
-            padding = -nbytes % INLINE_ALIGN_BYTES
-            inline_buffers.append(encoder.raw_bytes(buffer).tobytes() + bytes(padding))
-            inline_bytes += nbytes + padding
-        packet_flags = 0
-        if has_pickle:
-            packet_flags = PacketFlag.PICKLE_IN_BLOCK
-            arena, block, start = places[PICKLE_INDEX]
-            descriptors.append((arena, 0, 0, block, start, len(pickle_data)))
-        block_buffer_count = len(descriptors) - len(inline_buffers)
-        if block_buffer_count:
-            self.transfer_kind = self.carried.copy_kind if block_bytes else TransferKind.ZERO_COPY
-            self.bytes_in_blocks = sum([descriptor[5] for descriptor in descriptors if descriptor[0] != INLINE_ARENA])
-        if placement.has_descriptor_table:
-            packet_flags |= PacketFlag.DESCRIPTOR_TABLE
-            descriptors = [self.carried.write_descriptor_table(descriptors)]
-        packet = pack(
-            PacketKind.ITEM,
-            header,
-            flags=packet_flags,
-            descriptors=descriptors,
-            pickle_data=b"" if has_pickle else pickle_data,
-            inline_buffers=inline_buffers,
-        )
-        if not block_buffer_count:
-            counts.pipe_messages += 1
-        elif inline_buffers:
-            counts.mixed_messages += 1
-        else:
-            counts.shared_memory_messages += 1
-        counts.inline_bytes += inline_bytes if has_pickle else inline_bytes + len(pickle_data)
-        counts.copied_bytes += block_bytes
-        counts.zero_copy_bytes += forwarded_bytes
-        return packet
+            else:
+                arena, block, start = INLINE_ARENA, 0, inline_bytes
+                padding = -nbytes % INLINE_ALIGN_BYTES
+                inline_buffers.append(encoder.raw_bytes(buffer).tobytes() + bytes(padding))
+                inline_bytes += nbytes + padding
+            descriptors.append((arena, flags, 0, block, start, nbytes))
+        return descriptors, inline_buffers, forwarded_bytes

@@ -3,8 +3,9 @@
 The server reads paths of jobs from stdin, forks the ranks of each job, and prints a line when the job is done, so that
 torch is imported once for all tests.
 
-A job has loaders. Each has a config, keyword arguments, and a script, or one script per rank. A rank writes what it
-received to `rank<N>.json` next to the job, even if it ends with an error.
+A job has loaders, and perhaps `transports` to register: import paths by name. A loader has a config, keyword arguments,
+and a script, or one script per rank. A rank writes what it received to `rank<N>.json` next to the job, even if it ends
+with an error.
 """
 
 import itertools
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from stagepipe import StagepipeError
 from stagepipe.torch import Loader
+from stagepipe.transport import register_transport
 from tests.support.pipelines import plain
 
 
@@ -116,6 +118,8 @@ def run_rank(rank: int, job: dict[str, Any], folder: Path) -> None:
     found: list[Any] = []
     error = ""
     try:
+        for name, target in job.get("transports", {}).items():
+            register_transport(name, target)
         for spec in job["loaders"]:
             script = spec["script"]
             script = script[str(rank)] if isinstance(script, dict) else script

@@ -690,8 +690,8 @@ def _make_hops(report: Report) -> list[Markup]:
 
 def _describe_transport(hop: HopReport) -> str:
     """Return how the messages of a hop travelled, the most frequent way first."""
-    is_built_in = hop.transport.mode in {*_TRANSPORTS, "auto"}
-    names = _TRANSPORTS if is_built_in else _TRANSPORTS | {"shared_memory": hop.transport.mode}
+    carrier = hop.transport.carrier
+    names = _TRANSPORTS if carrier in _TRANSPORTS else _TRANSPORTS | {"shared_memory": carrier}
     counts = {name: getattr(hop.messages, key) for key, name in names.items()}
     used = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     return ", ".join(used) or hop.transport.mode.replace("_", " ")

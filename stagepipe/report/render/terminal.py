@@ -242,16 +242,22 @@ def _build_count_columns(columns: Sequence[CountColumn], stages: Sequence[StageR
         yield from _build_column_if_any(each.heading, [getattr(stage, each.field) for stage in stages])
 
 
+def _build_message_columns(hops: Sequence[HopReport]) -> Iterator[TableColumn]:
+    """Yield a column for each way of messages; what other transports carried is below their names."""
+    for heading, field in _MESSAGE_COUNT_COLUMNS:
+        carriers = dict.fromkeys(hop.transport.carrier for hop in hops) if field == "shared_memory" else {field: None}
+        for carrier in carriers:
+            is_carried = [field != "shared_memory" or hop.transport.carrier == carrier for hop in hops]
+            counts = [getattr(hop.messages, field) * carried for hop, carried in zip(hops, is_carried, strict=True)]
+            yield from _build_column_if_any(heading if carrier == field else carrier, counts)
+
+
 def _build_hop_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list[TableColumn]:
     sizes = [hop.bytes.inline + hop.bytes.copied + hop.bytes.zero_copy for hop in hops]
     return [
         TableColumn("hop", labels),
         TableColumn("mode", [hop.transport.mode.replace("_", " ") for hop in hops], is_left_aligned=True),
-        *(
-            column
-            for heading, field in _MESSAGE_COUNT_COLUMNS
-            for column in _build_column_if_any(heading, [getattr(hop.messages, field) for hop in hops])
-        ),
+        *_build_message_columns(hops),
         TableColumn("bytes", [format_bytes(size) if size else "" for size in sizes]),
         TableColumn("cost p50", [_format_percentile(hop.cost_ns, "p50") for hop in hops]),
         TableColumn("p99", [_format_percentile(hop.cost_ns, "p99") for hop in hops]),

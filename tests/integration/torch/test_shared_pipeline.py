@@ -79,6 +79,13 @@ def test_items_are_dispatched_in_a_fixed_order_epoch_by_epoch(run):
             assert get_found(found[rank])[number] == [split_by_rank(list(range(23)), 3, even)[rank]] * 2
 
 
+def test_every_rank_takes_over_what_a_foreign_transport_carries(run):
+    config = {**IMAGES, "transport": {"mode": "file"}}
+    found = run(2, loader(config, WHOLE), transports={"file": "tests.foreign.file_transport:FileTransport"})
+    [expected] = epochs(IMAGES, 1)
+    assert [get_found(rank) for rank in found] == [[[items]] for items in split_by_rank(expected, 2, None)]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("keywords", [{"device": "cuda"}, {"pin_memory": True}], ids=["device", "pin_memory"])
 def test_ranks_move_their_items_to_a_gpu(run, keywords):

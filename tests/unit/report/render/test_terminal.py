@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from stagepipe.report import (
+    MessageCounts,
     WorkerRestartReport,
     build_report,
     from_json,
@@ -109,6 +111,18 @@ def test_a_training_loop_sees_how_long_it_waited_for_input(make):
     text = " ".join(drawn(build_report(record), 100).split())
     assert "training step: waited 2.0 s for input (25 % of its time), 1.0 s for the first item" in text
     assert "1.0 s for the first item, 2.0 s outside the loop" in text
+
+
+def test_messages_of_a_foreign_transport_are_counted_below_its_name(make):
+    built_in = make.hop("a", "b", messages=20)
+    transport = msgspec.structs.replace(built_in.transport, mode="file")
+    foreign = msgspec.structs.replace(
+        built_in, source="source", target="a", transport=transport, messages=MessageCounts(pipe=3, shared_memory=7)
+    )
+    report = build_report(make.record(make.stage("a"), make.stage("b"), hops=(foreign, built_in)))
+    header, _, *rows = drawn(report, 160).split("Hops\n")[1].splitlines()
+    assert header.split()[:6] == ["hop", "mode", "pipe", "file", "memory", "bytes"]
+    assert [row.split()[3:6] for row in rows[:2]] == [["file", "3", "7"], ["shared", "memory", "20"]]
 
 
 def test_a_failed_run_shows_its_status_and_the_first_line_of_its_error(make):
