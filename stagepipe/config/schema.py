@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from enum import Enum
 from functools import partial
 from types import GeneratorType
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from stagepipe.config.value_types import (
     ADDRESS_SCHEMA,
@@ -45,6 +45,7 @@ from stagepipe.config.value_types import (
 from stagepipe.core import parse_bytes, parse_duration_ns
 from stagepipe.spec import (
     BatchSpec,
+    ConfigKey,
     EngineSpec,
     KeyField,
     PipelineSpec,
@@ -278,35 +279,31 @@ class MappingModel:
         return f"{self.spec_type.__name__.removesuffix('Spec')}Model"
 
 
-_FILE_KEYS: Final = {
-    "version": KeyModel(
-        field_name="version", description="Version of this format: 1.", value_type=VALUE_TYPES["Version"], default=1
-    ),
-    "extends": KeyModel(
-        field_name="extends",
-        description="Base file that this file is merged over, relative to this file.",
-        value_type=TEXT,
-        is_optional=True,
-        default=None,
-    ),
-    "vars": KeyModel(
-        field_name="variables",
-        description="Values for ${vars.name}; ${env:NAME,default} works everywhere.",
-        value_type=MAPPING,
-        default=MISSING,
-    ),
-}
-"""The keys that belong to the file: loading resolves them, so the spec has none of them."""
-FILE_FIELDS: Final = frozenset(key.field_name for key in _FILE_KEYS.values())
+@dataclass(frozen=True)
+class _FileSpec:
+    """The keys that belong to the file: loading resolves them, so the spec of a pipeline has none of them."""
+
+    version: Annotated[int, ConfigKey("Version of this format: 1.", value_type="Version")] = 1
+    extends: Annotated[str | None, ConfigKey("Base file that this file is merged over, relative to this file.")] = None
+    variables: Annotated[
+        Mapping[str, Any],
+        ConfigKey(
+            "Values for ${vars.name}; ${env:NAME,default} works everywhere.", name="vars", value_type="Arguments"
+        ),
+    ] = dataclasses.field(default_factory=dict)
+
+
 _model_by_spec: Final[dict[Any, MappingModel]] = {}
 
 
-def _make_model(
-    spec_type: type[Any], first_keys: Mapping[str, KeyModel] | None = None, **value_types: ValueType
-) -> MappingModel:
-    """Make the model of a spec whose inner specs have theirs. `value_types` replace the types of its fields."""
-    own_keys = {key.key: _make_key(key, value_types.get(key.field.name)) for key in iter_keys(spec_type)}
-    model = _model_by_spec[spec_type] = MappingModel(spec_type, {**(first_keys or {}), **own_keys})
+def _make_model(spec_type: type[Any], *more: type[Any], **value_types: ValueType) -> MappingModel:
+    """Make the model of a spec whose inner specs have theirs. `value_types` replace the types of its fields.
+
+    The keys of the specs `more` come before its own.
+    """
+    keys = [key for each in (*more, spec_type) for key in iter_keys(each)]
+    model_keys = {key.key: _make_key(key, value_types.get(key.field.name)) for key in keys}
+    model = _model_by_spec[spec_type] = MappingModel(spec_type, model_keys)
     return model
 
 
@@ -357,7 +354,8 @@ _make_model(BatchSpec)
 _make_model(SourceSpec, uses=VALUE_TYPES["SourceUses"])
 for _inner_spec in (StageSpec, SinkSpec, TransportSpec, ReportSpec):
     _make_model(_inner_spec)
-PIPELINE_MODEL: Final = _make_model(PipelineSpec, _FILE_KEYS)
+_SPEC_FIELDS: Final = frozenset(PipelineSpec.__dataclass_fields__)
+PIPELINE_MODEL: Final = _make_model(PipelineSpec, _FileSpec)
 
 
 def _find_models(model: MappingModel, path: str) -> Iterator[tuple[str, MappingModel]]:
@@ -409,7 +407,7 @@ def check_pipeline(
     """
     checker = _Checker(derived_fields or {})
     values = checker.check_mapping(PIPELINE_MODEL, value, ())
-    return {name: value for name, value in values.items() if name not in FILE_FIELDS}, checker.mistakes
+    return {name: value for name, value in values.items() if name in _SPEC_FIELDS}, checker.mistakes
 
 
 class _Checker:

@@ -96,7 +96,7 @@ def convert(item):
         (lambda start: start.map_field("image", convert, as_="pil"), "which `as=pil` cannot convert"),
     ],
 )
-def test_an_error_of_a_run_advises_in_python(make, words):
+def test_an_error_of_a_run_advises_an_override(make, words):
     builder = make(from_source(range(4)).map(lambda item: {"image": np.zeros(100_000) + item}))
     with pytest.raises(RunError) as caught, builder.open() as pipeline:
         list(pipeline)
