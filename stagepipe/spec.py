@@ -235,6 +235,12 @@ def iter_keys(spec_type: type[Any]) -> Iterator[KeyField]:
             yield from iter_keys(hint)  # type: ignore[arg-type]  # a class: the types of fields are no instances
 
 
+def get_common_fields(values: Any, target: type[Any]) -> dict[str, Any]:
+    """Return the values of a dataclass for the fields that the dataclass `target` has too."""
+    names = {field.name for field in dataclasses.fields(target)}
+    return {field.name: getattr(values, field.name) for field in dataclasses.fields(values) if field.name in names}
+
+
 def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
     """Yield the keys that are options of the builder: it has methods for targets and for keys whose value is a spec.
 

@@ -454,8 +454,7 @@ class PipelineBuilder(Generic[T_co]):
             )
 
     def __repr__(self) -> str:
-        # The stage of a dataset source has no `uses`: `from_dataset` made it along with the source.
-        return "".join(call.text for call in self._calls if call.section != "stages" or "uses" in call.settings)
+        return "".join(call.text for call in self._calls)
 
     def _repr_html_(self) -> str:
         """A small table of the calls, for notebooks."""

@@ -47,6 +47,7 @@ from stagepipe.config.document import (
     to_plain,
 )
 from stagepipe.config.schema import ConfigPath
+from stagepipe.config.source_code import DefinitionLookup, ModuleFinder
 from stagepipe.config.target_checks import (
     SinkTraits,
     StageTraits,
@@ -70,7 +71,7 @@ from stagepipe.core import (
     names_file,
     split_target_path,
 )
-from stagepipe.spec import PipelineSpec, SourceReading
+from stagepipe.spec import PipelineSpec, SinkSpec, SourceReading, StageSpec, get_common_fields
 
 
 def is_omegaconf(source: object) -> bool:
@@ -440,8 +441,9 @@ def _load_root(
     config_dir = None if path is None else path.resolve().parent
     resolved, reading = normalize_source(resolved, config_dir, problems)
     check_size(resolved)
-    stage_traits = read_stage_traits(get_stages(resolved), config_dir)
-    sink_traits = read_sink_traits(get_sinks(resolved), config_dir)
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+    stage_traits = read_stage_traits(get_stages(resolved), lookup)
+    sink_traits = read_sink_traits(get_sinks(resolved), lookup)
     problems += check_sinks(resolved, sink_traits)
     found_problems: list[Problem] = []
     values = validate(resolved, _derive_fields(resolved, reading, stage_traits, sink_traits), found_problems)
@@ -456,7 +458,7 @@ def _load_root(
         config_path=path,
         config_sha256=hash_config(resolved),
         source_sha256=hash_source(resolved),
-        uses_torch=uses_torch(resolved, config_dir),
+        uses_torch=uses_torch(resolved, lookup),
     )
 
 
@@ -464,18 +466,15 @@ def _derive_fields(
     root: MapNode, reading: SourceReading, stage_traits: Sequence[StageTraits], sink_traits: Sequence[SinkTraits]
 ) -> dict[ConfigPath, dict[str, Any]]:
     """Return the fields of specs that no key sets, by the path of the spec's mapping."""
-    fields: dict[ConfigPath, dict[str, Any]] = {("source",): {"reading": reading}}
-    for index, stage in enumerate(stage_traits):
-        own = {"is_order_point": stage.is_order_point, "items_per_output": stage.items_per_output}
-        fields["stages", index] = own
     is_list = isinstance(root.get("sink"), ListNode)
-    for index, sink in enumerate(sink_traits):
-        fields[("sink", index) if is_list else ("sink",)] = {
-            "writes_parts": sink.writes_parts,
-            "appends_parts": sink.appends_parts,
-            "part_multiple": sink.part_multiple,
-        }
-    return fields
+    return {
+        ("source",): {"reading": reading},
+        **{("stages", index): get_common_fields(stage, StageSpec) for index, stage in enumerate(stage_traits)},
+        **{
+            ("sink", index) if is_list else ("sink",): get_common_fields(sink, SinkSpec)
+            for index, sink in enumerate(sink_traits)
+        },
+    }
 
 
 def locate_targets(path: Path, overrides: Sequence[str] = ()) -> list[tuple[str, SourceLocation]]:

@@ -89,9 +89,8 @@ def get_sinks(root: MapNode) -> list[MapNode]:
     return [entry for entry in sinks if isinstance(entry, MapNode)]
 
 
-def read_stage_traits(stages: Sequence[MapNode], config_dir: Path | None) -> list[StageTraits]:
+def read_stage_traits(stages: Sequence[MapNode], lookup: DefinitionLookup) -> list[StageTraits]:
     """Return the traits of each entry of `stages`; the defaults where the source does not show them."""
-    lookup = DefinitionLookup(ModuleFinder(config_dir))
     return [_read_traits(stage, lookup) for stage in stages]
 
 
@@ -105,9 +104,8 @@ class SinkTraits:
     multiple_argument: str | None = None
 
 
-def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[SinkTraits]:
+def read_sink_traits(sinks: Sequence[MapNode], lookup: DefinitionLookup) -> list[SinkTraits]:
     """Return the traits of each sink; the defaults where the source does not show them."""
-    lookup = DefinitionLookup(ModuleFinder(config_dir))
 
     def is_true(uses: object, name: str) -> bool:
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
@@ -153,9 +151,8 @@ _TORCH_PACKAGES: Final = frozenset({"torch", "torchvision", "torchaudio", "timm"
 _TARGET_PATTERN: Final = re.compile(r"[\w./-]+[.:]\w+")
 
 
-def uses_torch(config: MapNode, config_dir: Path | None) -> bool:
+def uses_torch(config: MapNode, lookup: DefinitionLookup) -> bool:
     """Return whether a target in `config`, or in the arguments of one, is of torch or of a module that imports it."""
-    lookup = DefinitionLookup(ModuleFinder(config_dir))
     return any(_imports_torch(path, lookup) for path in _iter_target_paths(config))
 
 
@@ -331,11 +328,11 @@ class TargetChecker:
 
     config_dir: Path | None = None
     problems: list[Problem] = field(default_factory=list)
+    _implicit_arguments: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Share one set of parsed modules between all targets."""
+        """Parse all modules again: a lookup reports a broken file once, and the traits ignore it."""
         self._lookup = DefinitionLookup(ModuleFinder(self.config_dir))
-        self._implicit_arguments: frozenset[str] = frozenset()
 
     def check_config(self, root: MapNode, stage_traits: Sequence[StageTraits]) -> list[Problem]:
         """Return the problems of source, sink and stages, and of the targets nested in their arguments."""

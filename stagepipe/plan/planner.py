@@ -18,7 +18,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ from stagepipe.core import UsageError, get_class_path, parse_bytes
 from stagepipe.costs import CostCurves, negotiate
 from stagepipe.machine import Machine
 from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
-from stagepipe.spec import SOURCE_NAME, PipelineSpec, SinkSpec, SourceSpec, StageSpec, Target
+from stagepipe.spec import SOURCE_NAME, PipelineSpec, SinkSpec, SourceSpec, StageSpec, Target, get_common_fields
 from stagepipe.transport import find_transport_target
 
 # ------------------------------------------------------------------ sources and sinks as stages
@@ -95,7 +95,7 @@ def split_source(spec: PipelineSpec) -> PipelineSpec:
         flags = {"batched": is_batched, "takes_lists": source.batch is not None}
         reader_arguments |= {name: True for name, is_set in flags.items() if is_set}
     path = _FETCH_SHARD_PATH if source.reading == "shards" else _FETCH_PATH
-    reader = StageSpec(**{**_get_common_fields(source, StageSpec), "target": Target(path, reader_arguments)})
+    reader = StageSpec(**{**get_common_fields(source, StageSpec), "target": Target(path, reader_arguments)})
     if source.reading == "stream":
         sender = replace(sender, name=SOURCE_NAME, part_of="", reseed=source.reseed)
         reader = replace(reader, name=f"{SOURCE_NAME}.batches", part_of=SOURCE_NAME, workers=1, fuse=True)
@@ -139,7 +139,7 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
         part_of=row,
     )
     stages = [
-        StageSpec(**{**_get_common_fields(sink, StageSpec), "name": name, "sink_path": _get_path(spec, sink)})
+        StageSpec(**{**get_common_fields(sink, StageSpec), "name": name, "sink_path": _get_path(spec, sink)})
         for sink, name in zip(writers, names, strict=True)
     ]
     return replace(spec, stages=(*spec.stages, parts, *stages))
@@ -332,12 +332,11 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, **choice
     processes = mark_chunks(processes, hops)
     memory = spec.memory_bytes or int(machine.memory_bytes * _ARENA_MEMORY_FRACTION)
     return Plan(
-        **_get_common_fields(spec, Plan),
+        **{**get_common_fields(spec, Plan), "memory_bytes": memory},
         **choices,
         processes=processes,
         hops=hops,
         segments=_plan_segments(spec, processes, memory),
-        memory_bytes=memory,
         any_order=spec.order == "any",
         curves=curves,
         cpu_count=machine.cpus,
@@ -345,18 +344,12 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, **choice
     )
 
 
-def _get_common_fields(spec: PipelineSpec | StageSpec | SinkSpec, target: type[Plan | StageSpec]) -> dict[str, Any]:
-    """Return the values of a spec for the fields that `target` has too; the planner chooses `memory_bytes`."""
-    names = {field.name for field in fields(target)} - {"memory_bytes"}
-    return {field.name: getattr(spec, field.name) for field in fields(spec) if field.name in names}
-
-
 def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
     groups: list[list[StagePlan]] = []
     for index, stage in enumerate((spec.source, *spec.stages)):
         if stage.fuse is not True or not groups:
             groups.append([])
-        groups[-1].append(StagePlan(**_get_common_fields(stage, StageSpec), index=index))
+        groups[-1].append(StagePlan(**get_common_fields(stage, StageSpec), index=index))
     processes: list[ProcessPlan] = []
     segment = 0
     for stages in groups:
