@@ -13,6 +13,7 @@ from stagepipe.report.record import (
     SUMMED_FIGURES,
     HopFigures,
     HopRecord,
+    RunFacts,
     RunRecord,
     Series,
     StageFigures,
@@ -47,25 +48,15 @@ def build_report(record: RunRecord) -> model.Report:
     """
     verdict, changes = judge_with_changes(record)
     rows = _name_rows(record)
+    facts = {fact: getattr(record, fact) for fact in RunFacts.__struct_fields__}
+    for fact in ("slowest", "dead_letters", "restarts"):
+        facts[fact] = tuple(replace(each, stage=rows.get(each.stage, each.stage)) for each in facts[fact])
     return model.Report(
-        name=record.name,
-        config_sha256=record.config_sha256,
-        host=record.host,
-        calibration=dict(record.calibration),
+        **{**facts, "series": _name_series(record, rows), "what_if": changes},
         run=_build_run(record),
         stages=tuple(_build_rows(record)),
         hops=tuple(_build_hop(hop, rows) for hop in record.hops),
-        memory=record.memory,
-        slowest=tuple(replace(item, stage=rows.get(item.stage, item.stage)) for item in record.slowest),
-        dead_letters=tuple(
-            replace(letter, stage=rows.get(letter.stage, letter.stage)) for letter in record.dead_letters
-        ),
-        restarts=tuple(replace(restart, stage=rows.get(restart.stage, restart.stage)) for restart in record.restarts),
         verdict=verdict,
-        consumer=record.consumer,
-        series=_name_series(record, rows),
-        what_if=changes,
-        store_nodes=record.store_nodes,
     )
 
 

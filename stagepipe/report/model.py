@@ -7,25 +7,17 @@ or removed. `record` has the parts that an engine counts in this form already.
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from stagepipe.core import UsageError, format_ns
 from stagepipe.report.record import (
-    ConsumerReport,
-    DeadLetter,
     HopFigures,
-    HostReport,
-    Series,
-    SharedMemoryReport,
-    SlowItem,
+    RunFacts,
     StageFigures,
-    StoreNodeReport,
     TimingOverhead,
-    WhatIf,
-    WorkerRestartReport,
 )
 
 SCHEMA = "stagepipe.report/2"
@@ -134,34 +126,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 0.0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(RunFacts, frozen=True, kw_only=True):
     """The report of a run: what `Pipeline.report()` returns and `stagepipe run --report FILE.json` writes.
 
     `config_path` is the path of the config as it was given; empty for an absolute path, which tells of the machine and
-    its user, and for a config from Python. `store_nodes` are the nodes of the engine's cluster.
+    its user, and for a config from Python.
 
     >>> report = from_json(Path("runs/report.json").read_bytes())  # doctest: +SKIP
     >>> report.verdict.fix  # doctest: +SKIP
     'stages.decode.workers=3'
     """
 
-    name: str
-    config_sha256: str
-    host: HostReport
-    calibration: dict[str, Any]
     run: RunReport
     stages: tuple[StageReport, ...]
     hops: tuple[HopReport, ...]
-    memory: SharedMemoryReport
-    slowest: tuple[SlowItem, ...]
-    dead_letters: tuple[DeadLetter, ...]
-    restarts: tuple[WorkerRestartReport, ...]
     verdict: Verdict
-    consumer: ConsumerReport = ConsumerReport()
-    series: Series = Series()
-    what_if: tuple[WhatIf, ...] = ()
     config_path: str = ""
-    store_nodes: tuple[StoreNodeReport, ...] = ()
     schema: str = SCHEMA
 
     def show(self, *, verbose: bool = False) -> None:
@@ -217,13 +197,14 @@ class _SchemaHeader(msgspec.Struct):
 
 
 def to_json(report: Report) -> bytes:
-    """Return the report as JSON: UTF-8, indented by two spaces, `schema` first.
+    """Return the report as JSON: UTF-8, indented by two spaces, `schema` first, then what most readers look for.
 
     >>> from_json(to_json(report)) == report  # doctest: +SKIP
     True
     """
-    plain = {"schema": report.schema, **msgspec.to_builtins(report, enc_hook=_to_builtin)}
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+    plain = msgspec.to_builtins(report, enc_hook=_to_builtin)
+    in_order = {key: plain[key] for key in ("schema", "name", "run", "verdict", "stages", "hops", *plain)}
+    return msgspec.json.format(msgspec.json.encode(in_order), indent=2) + b"\n"
 
 
 def from_json(text: bytes | str) -> Report:

@@ -493,11 +493,26 @@ class HopRecord(HopFigures, frozen=True, kw_only=True):
     phase_histograms: Mapping[str, Histogram]
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `delivery_points` is a thinned list of (ns since the start, samples delivered so far), oldest first."""
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the record of a run and its report have alike. `store_nodes` are those of a cluster with an object store."""
 
     name: str
     config_sha256: str
+    host: HostReport
+    calibration: Mapping[str, Any]
+    memory: SharedMemoryReport
+    consumer: ConsumerReport = ConsumerReport()
+    slowest: tuple[SlowItem, ...] = ()
+    dead_letters: tuple[DeadLetter, ...] = ()
+    restarts: tuple[WorkerRestartReport, ...] = ()
+    series: Series = Series()
+    what_if: tuple[WhatIf, ...] = ()
+    store_nodes: tuple[StoreNodeReport, ...] = ()
+
+
+class RunRecord(RunFacts, frozen=True, kw_only=True):
+    """One run. `delivery_points` is a thinned list of (ns since the start, samples delivered so far), oldest first."""
+
     status: str  # "finished" | "failed" | "interrupted"
     error: str | None
     items_in: int
@@ -508,21 +523,14 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_item_ns: int
     source_end_ns: int
     delivery_points: tuple[tuple[int, int], ...]
-    consumer: ConsumerReport
     stages: tuple[StageRecord, ...]
     hops: tuple[HopRecord, ...]
     timing_overhead: TimingOverhead
-    host: HostReport
-    calibration: Mapping[str, Any]
-    memory: SharedMemoryReport
     cpus: int = 1
     other_cpus: float = 0.0  # mean number of CPUs that other programs used
     yielding_cpus: float = 0.0  # of these, those of programs with a lower priority, which give way
     cpu_quota: float = 0.0  # CPUs that the control group may use; 0: no limit
     throttled_share: float = 0.0  # share of the quota's periods in which it was used up
-    slowest: tuple[SlowItem, ...] = ()
-    dead_letters: tuple[DeadLetter, ...] = ()
-    restarts: tuple[WorkerRestartReport, ...] = ()
     order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
     is_window_fixed: bool = False  # by the config: it does not grow with the workers
@@ -530,8 +538,5 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_inline: bool = False  # all stages ran in the calling process, one after the other
     caller_cpu_ns: int = 0  # CPU time of that process during the run; 0: unknown
     memory_pressure: MemoryPressure | None = None
-    series: Series = Series()
-    what_if: tuple[WhatIf, ...] = ()
-    store_nodes: tuple[StoreNodeReport, ...] = ()  # of a cluster with an object store
     scheduler: str = ""  # what schedules the workers instead of stagepipe, by its name in sentences
     store_option: str = ""  # how its users give the nodes a larger object store

@@ -76,11 +76,10 @@ from stagepipe.report.utilization import (
 )
 
 
-def make_verdict(limited_by: str, kind: str, confidence: float, sentence: str, advice: ConfigAdvice) -> Verdict:
-    """Return the verdict with this advice."""
-    return Verdict(
-        limited_by=limited_by, kind=kind, confidence=confidence, sentence=sentence, fix=advice.fix, advice=advice.text
-    )
+def make_verdict(limited_by: str, kind: str, confidence: float, sentence: str, advice: ConfigAdvice | str) -> Verdict:
+    """Return the verdict with this advice. As a `str`, it comes without a change to try."""
+    fix, text = ("", advice) if isinstance(advice, str) else (advice.fix, advice.text)
+    return Verdict(limited_by=limited_by, kind=kind, confidence=confidence, sentence=sentence, fix=fix, advice=text)
 
 
 # ------------------------------------------------------------------ time in which nothing flows
@@ -112,12 +111,9 @@ def judge_too_few_items(evidence: Evidence) -> Verdict | None:
     has_long_items = items >= max(_MIN_LONG_ITEMS_TO_JUDGE, 2 * workers)
     if items >= needed or (has_long_items and _compute_work_ns(evidence.record) >= _MIN_WORK_TO_JUDGE_NS):
         return None
-    return Verdict(
-        limited_by="",
-        kind="none",
-        confidence=0.1,
-        sentence=f"Too few items to judge: {items:,}; start-up took {_describe_startup(evidence.record)}.",
-        advice=f"No config change to suggest yet: run it on {needed} items or more.",
+    sentence = f"Too few items to judge: {items:,}; start-up took {_describe_startup(evidence.record)}."
+    return make_verdict(
+        "", "none", 0.1, sentence, f"No config change to suggest yet: run it on {needed} items or more."
     )
 
 
@@ -137,7 +133,7 @@ def judge_drain(evidence: Evidence) -> Verdict | None:
         "No config change to suggest yet: with more items, or a smaller `part_items`, it writes while the stages work. "
         "Some of the time is the import of the libraries that it writes with."
     )
-    return Verdict(limited_by=writer.row, kind="sink", confidence=0.5, sentence=sentence, advice=advice)
+    return make_verdict(writer.row, "sink", 0.5, sentence, advice)
 
 
 def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
@@ -159,13 +155,9 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
     if is_judged:
         sentence += f" After it: {later.sentence}"
         advice += f" After it: {later.advice}"
-    return Verdict(
-        limited_by=slowest.row,
-        kind="startup",
-        confidence=round(MAX_CONFIDENCE * startup_ns / wall_ns, 2),
-        sentence=sentence,
-        advice=advice,
-        fix=later.fix if is_judged else "",
+    confidence = round(MAX_CONFIDENCE * startup_ns / wall_ns, 2)
+    return make_verdict(
+        slowest.row, "startup", confidence, sentence, ConfigAdvice(later.fix if is_judged else "", advice)
     )
 
 
@@ -197,7 +189,7 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
         f"the items {repeated}."
     )
     confidence = round(MAX_CONFIDENCE * (0.5 + share / 2), 2)
-    return Verdict(limited_by=stage, kind="restarts", confidence=confidence, sentence=sentence, advice=advice)
+    return make_verdict(stage, "restarts", confidence, sentence, advice)
 
 
 def _compute_work_ns(record: RunRecord) -> int:
@@ -274,7 +266,7 @@ def judge_quota(evidence: Evidence) -> Verdict | None:
         "cheaper. More workers share the same quota."
     )
     confidence = round(0.5 + (MAX_CONFIDENCE - 0.5) * record.throttled_share, 2)
-    return Verdict(limited_by="cpu quota", kind="machine", confidence=confidence, sentence=sentence, advice=advice)
+    return make_verdict("cpu quota", "machine", confidence, sentence, advice)
 
 
 def judge_machine(evidence: Evidence) -> Verdict | None:
@@ -326,13 +318,7 @@ def judge_other_programs(evidence: Evidence) -> Verdict:
         name = name_process(most_used, record)
         sentence += f", and {name} waited for a CPU {format_percent(most_used.cpu_wait_share)} of its time"
     text = "No config change will help: end the other programs, or run this when they have finished."
-    return Verdict(
-        limited_by="other programs",
-        kind="machine",
-        confidence=_compute_confidence(evidence),
-        sentence=f"{sentence}.",
-        advice=text,
-    )
+    return make_verdict("other programs", "machine", _compute_confidence(evidence), f"{sentence}.", text)
 
 
 def _compute_confidence(evidence: Evidence) -> float:
@@ -363,15 +349,15 @@ def _judge_scheduling(evidence: Evidence) -> Verdict | None:
     if shares[busiest] >= _MIN_SCHEDULED_BUSY_SHARE:
         return None
     scheduler = evidence.record.scheduler or "the scheduler"
-    return Verdict(
-        limited_by="",
-        kind="none",
-        confidence=0.5,
-        sentence=f"No stage is the limit: the busiest, {busiest}, was busy {format_percent(shares[busiest])} of the "
-        f"time after start-up; {scheduler} took the rest, to start workers, and to schedule and move blocks.",
-        advice=f"No config change to suggest: a hop on {scheduler} pays for items with more work; `engine=local` runs "
-        "them on one machine.",
+    sentence = (
+        f"No stage is the limit: the busiest, {busiest}, was busy {format_percent(shares[busiest])} of the time after "
+        f"start-up; {scheduler} took the rest, to start workers, and to schedule and move blocks."
     )
+    advice = (
+        f"No config change to suggest: a hop on {scheduler} pays for items with more work; `engine=local` runs them on "
+        "one machine."
+    )
+    return make_verdict("", "none", 0.5, sentence, advice)
 
 
 # ------------------------------------------------------------------ an inline run
@@ -451,13 +437,7 @@ def _judge_small_stages(record: RunRecord, most: _Part, work_ns: int, total_ns: 
             "programs took the rest."
         )
         advice = "No config change to suggest: run it again when the machine is less busy."
-    return Verdict(
-        limited_by="",
-        kind="none",
-        confidence=round(MAX_CONFIDENCE * own_ns / total_ns, 2),
-        sentence=sentence,
-        advice=advice,
-    )
+    return make_verdict("", "none", round(MAX_CONFIDENCE * own_ns / total_ns, 2), sentence, advice)
 
 
 def _advise(record: RunRecord, most: _Part, work_ns: int) -> str:
@@ -588,7 +568,7 @@ def judge_slow_calls(evidence: Evidence) -> Verdict | None:
         f"{NO_CHANGE}: if a model loads there, load it in the constructor of a class, which counts as start-up; else "
         "see what is special about that item (`-v` lists the slowest)."
     )
-    return make_verdict(stage.row, "stage", compute_confidence(evidence), sentence, ConfigAdvice("", advice))
+    return make_verdict(stage.row, "stage", compute_confidence(evidence), sentence, advice)
 
 
 def judge_small_stages(evidence: Evidence) -> Verdict | None:
@@ -630,8 +610,7 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
             f"Run it in one process, with `--inline` (in Python `inline=True`): at most {format_rate(1e9 / inline_ns)} "
             "items/s by the same times. Or let an item be a batch of many."
         )
-    advice = ConfigAdvice("", text)
-    return make_verdict(SMALL_STAGES, "hop", confidence, sentence, advice)
+    return make_verdict(SMALL_STAGES, "hop", confidence, sentence, text)
 
 
 def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:
@@ -677,7 +656,7 @@ def _judge_consumer(evidence: Evidence, busy_text: str, confidence: float) -> Ve
     if consumer.is_sink:
         return make_verdict(consumer.name, "sink", confidence, sentence, advise_on_item_sink(evidence.record))
     text = f"No config change will help: the pipeline keeps up. Stop tuning here, or make {subject} faster."
-    return make_verdict(CONSUMER, "consumer", confidence, sentence, ConfigAdvice("", text))
+    return make_verdict(CONSUMER, "consumer", confidence, sentence, text)
 
 
 def _find_limiting_hop(load: ProcessLoad, record: RunRecord) -> HopRecord | None:
@@ -835,7 +814,7 @@ def judge_straggler(evidence: Evidence) -> Verdict | None:
             f"No config change will help: find out what slows worker {worker} of {load.name} down, such as its device, "
             "its CPUs or a shared file. A larger `window` lets the others go further ahead of it."
         )
-        return Verdict(limited_by=load.name, kind="stage", confidence=0.8, sentence=sentence, advice=advice)
+        return make_verdict(load.name, "stage", 0.8, sentence, advice)
     return None
 
 
@@ -894,7 +873,7 @@ def _judge_unclear(evidence: Evidence, busiest_text: str) -> Verdict:
     in_use = compute_cpus_used(record) + record.other_cpus
     if record.other_cpus >= _MIN_OTHER_SHARE * record.cpus and in_use >= FULL_MACHINE_CPU_SHARE * record.cpus:
         return judge_other_programs(evidence)
-    advice = ConfigAdvice("", "No config change to suggest: measure a longer run on an otherwise idle machine.")
+    advice = "No config change to suggest: measure a longer run on an otherwise idle machine."
     return make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
 
 
