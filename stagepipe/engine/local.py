@@ -314,7 +314,8 @@ class LocalRun(EngineRun):
             self.has_written_trace = self._trace_output.is_written
 
     def _start_series(self) -> SeriesRecorder:
-        return SeriesRecorder(self._figures.read, lambda: list(self._list_pids().values()))
+        workers = self._supervisor.workers  # not `self`: the cycle would keep the board's descriptor open
+        return SeriesRecorder(self._figures.read, lambda: [worker.pid for worker in list(workers.values())])
 
     def _make_series(self) -> Series:
         if self._series is None:

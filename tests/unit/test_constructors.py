@@ -14,7 +14,6 @@ POSITIONAL = {
     "Cursor": "read from old states by position, and made for each item",
     "EncodedBuffer": "made for each buffer",
     "ReceivedPacket": "made for each packet",
-    "RunResources": "only its plan is given",
 }
 """Types that may be built by position, with the reason."""
 

@@ -407,69 +407,6 @@ class RecoveryCoordinator:
         return [action for action in self.on(Ticked(perf_counter_ns())) if isinstance(action, Start)]
 
 
-class WorkerEventHandler:
-    """Handles events by their type. It keeps those that others ask for later."""
-
-    def __init__(
-        self,
-        recovery: RecoveryCoordinator,
-        dead_letters: DeadLetterStore,
-        worker_pool: WorkerPool,
-        control_server: ControlServer,
-    ) -> None:
-        """`control_server` sends a stop to a worker that becomes ready at the end of the run."""
-        self._recovery = recovery
-        self._dead_letters = dead_letters
-        self._worker_pool = worker_pool
-        self._control_server = control_server
-        self.ready_events: dict[int, ReadyEvent] = {}
-        """The newest of each worker that has been ready, by process index."""
-        self.source_identity: SourceIdentity | None = None
-        """What the source read when it was first built: a successor may find changed files."""
-        self.probe_samples: dict[int, list[ProbeSample]] = {}
-        """What a probe run has measured, by process index."""
-        self.item_digests: dict[str, dict[Key, ItemDigestEvent]] = {}
-        """What a determinism check has recorded, by process name and item."""
-
-    def handle(self, event: WorkerEvent) -> None:
-        """Handle an event."""
-        match event:
-            case ReadyEvent():
-                self._handle_ready(event)
-            case FailureEvent():
-                self._recovery.on(Failed(make_run_error(event), event.generation))
-            case ArenaFullEvent() | StaleLeasesEvent():
-                self._recovery.on(event)
-            case StreamStateEvent():
-                self._recovery.record_stream_state(event)
-            case DeadLetterEvent():
-                self._handle_dead_letter(event)
-            case ProbeSample():
-                self.probe_samples.setdefault(event.process, []).append(event)
-            case ItemDigestEvent():
-                self.item_digests.setdefault(event.process, {})[event.key] = event
-            case ReadOnceEvent():
-                self._recovery.fail(ReadOnceError())
-            case _:
-                assert_never(event)
-
-    def _handle_ready(self, event: ReadyEvent) -> None:
-        worker = self._worker_pool.workers[event.process]
-        if event.incarnation != worker.incarnation:
-            return
-        self._recovery.handle_ready(worker)
-        self.ready_events[event.process] = event
-        self.source_identity = self.source_identity or event.source
-        if self._worker_pool.is_stopping:
-            self._control_server.queue_command(event.process, encode_message(Stop()))
-
-    def _handle_dead_letter(self, event: DeadLetterEvent) -> None:
-        self._dead_letters.add(event)
-        limit_error = self._dead_letters.make_limit_error()
-        if limit_error is not None:
-            self._recovery.fail(limit_error)
-
-
 _ERROR_BACKOFF_S = 0.5
 """Pause after an error of the thread itself, so that one that repeats does not spin."""
 _THREAD_JOIN_TIMEOUT_S = 5.0
@@ -478,7 +415,7 @@ _FINAL_EVENTS_TIMEOUT_S = 0.02
 
 
 class EventLoop:
-    """Waits for events, deaths and due checks, one at a time, until `stop`."""
+    """Waits for events, deaths and due checks, one at a time, until `stop`. It keeps the events that others ask for."""
 
     def __init__(  # noqa: PLR0917 - the parts of the supervisor that its thread drives
         self,
@@ -487,7 +424,7 @@ class EventLoop:
         recovery: RecoveryCoordinator,
         watchdog: Watchdog,
         adaptive_transport: AdaptiveTransport,
-        handle_event: Callable[[WorkerEvent], None],
+        dead_letters: DeadLetterStore,
         attach_listener: AttachListener | None,
     ) -> None:
         """Start the thread. All workers have been started."""
@@ -496,8 +433,17 @@ class EventLoop:
         self._recovery = recovery
         self._watchdog = watchdog
         self._adaptive_transport = adaptive_transport
-        self._handle_event = handle_event
+        self._dead_letters = dead_letters
         self._attach_listener = attach_listener
+        self._attach_fd = -1 if attach_listener is None else attach_listener.fd
+        self.ready_events: dict[int, ReadyEvent] = {}
+        """The newest of each worker that has been ready, by process index."""
+        self.source_identity: SourceIdentity | None = None
+        """What the source read when it was first built: a successor may find changed files."""
+        self.probe_samples: dict[int, list[ProbeSample]] = {}
+        """What a probe run has measured, by process index."""
+        self.item_digests: dict[str, dict[Key, ItemDigestEvent]] = {}
+        """What a determinism check has recorded, by process name and item."""
         self.on_check: Callable[[], None] | None = None
         """Called several times a second, and with each event."""
         self._poller = zmq.Poller()
@@ -518,7 +464,7 @@ class EventLoop:
         self._poller.register(self._control_server.socket, zmq.POLLIN)
         self._poller.register(self._control_server.wake_event.fd, zmq.POLLIN)
         if self._attach_listener is not None:
-            self._poller.register(self._attach_listener.fd, zmq.POLLIN)
+            self._poller.register(self._attach_fd, zmq.POLLIN)
         for worker in self._worker_pool.workers.values():
             self._watch(worker)
         while not self._is_ending:
@@ -551,16 +497,44 @@ class EventLoop:
         self._control_server.send_queued()
         if self.on_check is not None:
             self.on_check()
-        self._serve_attaching(ready)
-
-    def _serve_attaching(self, ready: Mapping[int, int]) -> None:
         listener = self._attach_listener
-        if listener is None or listener.fd not in ready:
-            return
-        fd = listener.fd
-        if not listener.serve():
-            self._poller.unregister(fd)
+        if listener is not None and self._attach_fd in ready and not listener.serve():
+            self._poller.unregister(self._attach_fd)
             self._attach_listener = None
+
+    def _handle_event(self, event: WorkerEvent) -> None:
+        match event:
+            case ReadyEvent():
+                self._handle_ready(event)
+            case FailureEvent():
+                self._recovery.on(Failed(make_run_error(event), event.generation))
+            case ArenaFullEvent() | StaleLeasesEvent():
+                self._recovery.on(event)
+            case StreamStateEvent():
+                self._recovery.record_stream_state(event)
+            case DeadLetterEvent():
+                self._dead_letters.add(event)
+                limit_error = self._dead_letters.make_limit_error()
+                if limit_error is not None:
+                    self._recovery.fail(limit_error)
+            case ProbeSample():
+                self.probe_samples.setdefault(event.process, []).append(event)
+            case ItemDigestEvent():
+                self.item_digests.setdefault(event.process, {})[event.key] = event
+            case ReadOnceEvent():
+                self._recovery.fail(ReadOnceError())
+            case _:
+                assert_never(event)
+
+    def _handle_ready(self, event: ReadyEvent) -> None:
+        worker = self._worker_pool.workers[event.process]
+        if event.incarnation != worker.incarnation:
+            return
+        self._recovery.handle_ready(worker)
+        self.ready_events[event.process] = event
+        self.source_identity = self.source_identity or event.source
+        if self._worker_pool.is_stopping:
+            self._control_server.queue_command(event.process, encode_message(Stop()))
 
     def _handle_death(self, pidfd: int) -> None:
         worker = self._workers_by_pidfd.pop(pidfd)
@@ -617,9 +591,6 @@ class Supervisor:
             self.recovery = RecoveryCoordinator(
                 plan, self.resources, self.dead_letters, self.workers, self._control_server.queue_command
             )
-            self._event_handler = WorkerEventHandler(
-                self.recovery, self.dead_letters, self._worker_pool, self._control_server
-            )
             self._worker_pool.start_all()
             self._event_loop = EventLoop(
                 self._control_server,
@@ -627,7 +598,7 @@ class Supervisor:
                 self.recovery,
                 Watchdog(plan, self.board, self.workers),
                 self.adaptive_transport,
-                self._event_handler.handle,
+                self.dead_letters,
                 self._open_attach_listener(exit_stack),
             )
             self._exit_stack = exit_stack.pop_all()
@@ -657,12 +628,12 @@ class Supervisor:
     @property
     def probe_samples(self) -> dict[int, list[ProbeSample]]:
         """What a probe run has measured, by process index."""
-        return self._event_handler.probe_samples
+        return self._event_loop.probe_samples
 
     @property
     def item_digests(self) -> dict[str, dict[Key, ItemDigestEvent]]:
         """What a determinism check has recorded, by process name and item."""
-        return self._event_handler.item_digests
+        return self._event_loop.item_digests
 
     def wait_for_epoch_length(self) -> int | None:
         """The number of items of an epoch; None if it is unknown.
@@ -670,7 +641,7 @@ class Supervisor:
         Waits until all stages are built: stages that load a model for a minute make it take a minute. Raises RunError
         if the run fails before.
         """
-        ready_events = self._event_handler.ready_events
+        ready_events = self._event_loop.ready_events
         while len(ready_events) < len(self.workers):
             if self.recovery.failure is not None:
                 raise self.recovery.failure  # no local holds it: see `RecoveryCoordinator.resolve_interrupt`
@@ -681,11 +652,11 @@ class Supervisor:
 
     def wait_for_source(self) -> SourceIdentity | None:
         """Return what the source read when it was first built, which this waits for; None if the run has failed."""
-        while self._event_handler.source_identity is None:
+        while self._event_loop.source_identity is None:
             if self.recovery.failure is not None or self._worker_pool.is_stopping:
                 return None
             sleep(_SOURCE_POLL_INTERVAL_S)
-        return self._event_handler.source_identity
+        return self._event_loop.source_identity
 
     def abort_epoch(self, error: RunError) -> None:
         """End the current epoch with `error`, which the iterating caller gets. From any thread."""

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic, perf_counter_ns
@@ -108,69 +108,72 @@ def group_process_indices(slots: Sequence[WorkerSlot]) -> list[list[int]]:
     return [*groups.values(), [len(slots)]]
 
 
-@dataclass
 class RunResources:
     """All descriptors of a run, each closed once, by `close`.
 
     Processes are numbered: the workers in the order of `slots`, then the consumer.
     """
 
-    plan: Plan
-    is_traced: bool = False
-    slots: tuple[WorkerSlot, ...] = ()
-    pipes: list[PipeEnds] = field(default_factory=list)
-    arena_memfds: dict[int, int] = field(default_factory=dict)
-    release_pipes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    segment_wake_events: list[WakeEvent] = field(default_factory=list)
-    worker_wake_events: dict[int, WakeEvent] = field(default_factory=dict)
-    supervisor_pidfd: int = -1
-    """Of this process: workers exit when it has."""
-    board_fd: int = -1
-    board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
-    board: Board = field(init=False)
-    """`board_fd`, mapped into this process. It stays readable after `close`."""
-    transports: dict[str, str] = field(default_factory=dict)
-    """What the processes share of each transport that is not built in, by its import path."""
-    trace_fds: dict[int, int] = field(default_factory=dict)
-    """The rings of a run that is traced, by process; the consumer has one too."""
-    consumer_trace: TraceBuffer | None = None
-    consumer_wake_event: WakeEvent = field(default_factory=WakeEvent)
-    """Ends the consumer's wait for an item."""
-
-    def __post_init__(self) -> None:
-        """Create everything. If that fails, close what was created."""
-        try:
-            self._create_all()
-        except BaseException:
-            self.close()
-            raise
-
-    def _create_all(self) -> None:
-        plan = self.plan
+    def __init__(self, plan: Plan, *, is_traced: bool = False) -> None:
+        """Create everything. If that fails, close what was created. `is_traced`: each process has a ring of a trace."""
+        self.plan = plan
         self.slots = make_worker_slots(plan.processes)
         stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
         self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
-        self.supervisor_pidfd = os.pidfd_open(os.getpid())
-        self.board_fd = make_board_fd(self.board_layout)
-        for target in dict.fromkeys(hop.transport for hop in plan.hops if hop.transport):
-            self.transports[target] = load_transport(target, plan.config_dir).prepare()
-        self.pipes = [make_packet_pipe(hop.capacity_packets) for hop in plan.hops]
-        for slot in self.slots:
-            self.arena_memfds[slot.process_index] = make_arena_fd(plan.memory_bytes)
-            self.release_pipes[slot.process_index] = make_byte_pipe()
-            self.worker_wake_events[slot.process_index] = WakeEvent()
-        self.segment_wake_events = [WakeEvent() for _ in plan.segments]
-        if self.is_traced:
-            self.trace_fds = {index: make_trace_fd() for index in self.process_indices}
-            self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index])
-        self.board = Board(self.board_fd, self.board_layout)
-        for hop_index, hop in enumerate(plan.hops):
-            self.board.rule_word(hop_index)[0] = hop.rule.word
+        self.arena_memfds: dict[int, int] = {}
+        self.release_pipes: dict[int, tuple[int, int]] = {}
+        self.transports: dict[str, str] = {}
+        """What the processes share of each transport that is not built in, by its import path."""
+        self.trace_fds: dict[int, int] = {}
+        """The rings of a run that is traced, by process; the consumer has one too."""
+        with contextlib.ExitStack() as exit_stack:
+            self._exit_stack = exit_stack
+            self.consumer_wake_event = self._make_wake_event()
+            """Ends the consumer's wait for an item."""
+            self.supervisor_pidfd = self._own(os.pidfd_open(os.getpid()))
+            """Of this process: workers exit when it has."""
+            self.board_fd = self._own(make_board_fd(self.board_layout))
+            self.board = Board(self.board_fd, self.board_layout)
+            """`board_fd`, mapped into this process. It stays readable after `close`."""
+            for target in dict.fromkeys(hop.transport for hop in plan.hops if hop.transport):
+                transport = load_transport(target, plan.config_dir)
+                self.transports[target] = transport.prepare()
+                self._exit_stack.callback(transport.remove, self.transports[target])
+            self.pipes = [self._make_pipe(hop.capacity_packets) for hop in plan.hops]
+            for slot in self.slots:
+                self._make_arena(slot.process_index, 0)
+            self.worker_wake_events = {slot.process_index: self._make_wake_event() for slot in self.slots}
+            self.segment_wake_events = [self._make_wake_event() for _ in plan.segments]
+            if is_traced:
+                self.trace_fds = {index: self._own(make_trace_fd()) for index in self.process_indices}
+            self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index]) if is_traced else None
+            for hop_index, hop in enumerate(plan.hops):
+                self.board.rule_word(hop_index)[0] = hop.rule.word
+            self._exit_stack = exit_stack.pop_all()
+
+    def _own(self, fd: int) -> int:
+        self._exit_stack.callback(os.close, fd)
+        return fd
+
+    def _make_wake_event(self) -> WakeEvent:
+        wake_event = WakeEvent()
+        self._exit_stack.callback(wake_event.close)
+        return wake_event
+
+    def _make_pipe(self, capacity_packets: int) -> PipeEnds:
+        pipe = make_packet_pipe(capacity_packets)
+        self._exit_stack.callback(pipe.close)
+        return pipe
+
+    def _make_arena(self, process_index: int, era: int) -> None:
+        """Make the arena of a process, now in `era`, and the release pipe that it reads."""
+        self.arena_memfds[process_index] = self._own(make_arena_fd(self.plan.memory_bytes, era))
+        read_fd, write_fd = make_byte_pipe()
+        self.release_pipes[process_index] = self._own(read_fd), self._own(write_fd)
 
     def add_consumer_arena(self, era: int) -> None:
         """Make an arena, now in `era`, and a release pipe for the consumer, which has none otherwise."""
-        self.arena_memfds[self.consumer_process_index] = make_arena_fd(self.plan.memory_bytes, era)
-        self.release_pipes[self.consumer_process_index] = make_byte_pipe()
+        self._make_arena(self.consumer_process_index, era)
 
     @property
     def consumer_process_index(self) -> int:
@@ -253,35 +256,9 @@ class RunResources:
 
     def close(self) -> None:
         """Close every descriptor, and remove what transports have made."""
-        for target, shared in self.transports.items():
-            load_transport(target, self.plan.config_dir).remove(shared)
-        for pipe in self.pipes:
-            pipe.close()
-        for wake_event in (
-            *self.segment_wake_events,
-            *self.worker_wake_events.values(),
-            self.consumer_wake_event,
-        ):
-            wake_event.close()
-        fds = [
-            self.supervisor_pidfd,
-            self.board_fd,
-            *self.arena_memfds.values(),
-            *self.trace_fds.values(),
-            *(fd for pair in self.release_pipes.values() for fd in pair),
-        ]
-        for fd in fds:
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self.pipes = []
+        self.arena_memfds = {}  # the supervisor's thread may still be about to begin an era, or to wipe older ones
         self.transports = {}
-        self.segment_wake_events = []
-        self.worker_wake_events = {}
-        self.arena_memfds = {}
-        self.release_pipes = {}
-        self.trace_fds = {}
-        self.supervisor_pidfd = -1
-        self.board_fd = -1
+        self._exit_stack.close()
 
 
 def punch_unleased(arena_fds: Mapping[int, int], end_offset: int, leases: Iterable[LeaseExtent]) -> None:
@@ -617,7 +594,8 @@ class WorkerPool:
         self._output_collector = output_collector
         self._starter = ProcessStarter(plan)
         self.workers: dict[int, WorkerProcess] = {}
-        self._incarnations: dict[int, int] = {}
+        self._specs: dict[int, WorkerSpec] = {}
+        """Of the present worker of each slot."""
         self._main_pickles: Mapping[str, bytes] = {}
         self._sent_plans: dict[int, SentPlan] = {}
         """What the workers of a process plan are sent, by worker group; pickled when the first of them starts."""
@@ -656,23 +634,37 @@ class WorkerPool:
 
     def _start_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
         with fork_lock:  # a child that inherits a lifetime pipe must know it
-            return self._spawn_worker(slot, era, started_ns)
+            lifetime_read_fd, lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            previous = self._specs.get(slot.process_index) or self._make_spec(slot)
+            spec = self._specs[slot.process_index] = replace(
+                previous,
+                incarnation=previous.incarnation + 1,
+                era=era,
+                lifetime_fd=lifetime_read_fd,
+                started_ns=started_ns,
+                start_hook=WORKER_START_HOOK.target,
+                start_hook_argument=WORKER_START_HOOK.argument,
+            )
+            try:
+                worker = self.workers[slot.process_index] = WorkerProcess(
+                    slot, spec, lifetime_write_fd, self._output_collector, self._starter
+                )
+            finally:
+                os.close(lifetime_read_fd)
+        return worker
 
-    def _spawn_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
-        plan = self._plan
-        resources = self._resources
-        incarnation = self._incarnations.get(slot.process_index, -1) + 1
-        self._incarnations[slot.process_index] = incarnation
+    def _make_spec(self, slot: WorkerSlot) -> WorkerSpec:
+        """Return what all workers of a slot are started with, but for what `_start_worker` replaces."""
+        plan, resources = self._plan, self._resources
         sent_plan = self._sent_plans.get(slot.worker_group)
         if sent_plan is None:
             sent_plan = self._sent_plans[slot.worker_group] = send_plan(slot.process_plan)
-        lifetime_read_fd, lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        worker_spec = WorkerSpec(
+        return WorkerSpec(
             process=slot.process_index,
             worker=slot.worker,
             worker_group=slot.worker_group,
-            incarnation=incarnation,
-            era=era,
+            incarnation=-1,
+            era=0,
             plan=slot.process_plan,
             sent_plan=sent_plan,
             outbound=plan.hops[slot.worker_group],
@@ -687,7 +679,7 @@ class WorkerPool:
             wake_fd=resources.worker_wake_events[slot.process_index].fd,
             board_fd=resources.board_fd,
             layout=resources.board_layout,
-            lifetime_fd=lifetime_read_fd,
+            lifetime_fd=-1,
             control_socket_fd=self._control_socket_fd,
             supervisor_pidfd=resources.supervisor_pidfd,
             memory_bytes=plan.memory_bytes,
@@ -699,21 +691,12 @@ class WorkerPool:
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             main_pickles=self._main_pickles,
-            started_ns=started_ns,
+            started_ns=0,
             keep_idle_pages=plan.keep_idle_pages,
             is_probe=plan.is_probe,
             records_digests=plan.records_digests,
             trace_fd=resources.trace_fds.get(slot.process_index),
-            start_hook=WORKER_START_HOOK.target,
-            start_hook_argument=WORKER_START_HOOK.argument,
         )
-        try:
-            worker = self.workers[slot.process_index] = WorkerProcess(
-                slot, worker_spec, lifetime_write_fd, self._output_collector, self._starter
-            )
-        finally:
-            os.close(lifetime_read_fd)
-        return worker
 
     def close(self) -> None:
         """Close the descriptors of all workers. Call after their exit."""
