@@ -411,13 +411,16 @@ class _ProcessReader:
             StageTally.from_counters(name, [sum(each) for each in zip(*of_stage, strict=True)])
             for name, of_stage in zip(process.rows, counters, strict=True)
         )
-        ready = sum([region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING for region in self.regions])
-        written = [region for region in self.regions if region[ProcessCounter.FLUSHED_NS]]
-        started = [region for region in self.regions if region[ProcessCounter.STARTED_NS]]
-        fields: dict[str, Any] = {field: self.sum(counter) for field, counter in _PROCESS_COUNTERS.items()}
+        workers = [region.read_counters() for region in self.regions]  # at once: indexing a region takes longer
+        ready = sum([worker[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING for worker in workers])
+        written = [worker for worker in workers if worker[ProcessCounter.FLUSHED_NS]]
+        started = [worker for worker in workers if worker[ProcessCounter.STARTED_NS]]
+        fields: dict[str, Any] = {
+            field: sum([worker[counter] for worker in workers]) for field, counter in _PROCESS_COUNTERS.items()
+        }
         fields |= {field: sum([getattr(each, field) for each in counts]) for field in _COUNTS}
         fields["starting_ns"] += sum(
-            [(region[ProcessCounter.READY_NS] or now_ns) - region[ProcessCounter.STARTED_NS] for region in started]
+            [(worker[ProcessCounter.READY_NS] or now_ns) - worker[ProcessCounter.STARTED_NS] for worker in started]
         )
         return LiveStage(
             name=process.rows[0],
@@ -428,12 +431,12 @@ class _ProcessReader:
             ready_workers=ready,
             items=counts[-1].items,
             covered_ns=sum(
-                [region[ProcessCounter.FLUSHED_NS] - region[ProcessCounter.STARTED_NS] for region in written]
+                [worker[ProcessCounter.FLUSHED_NS] - worker[ProcessCounter.STARTED_NS] for worker in written]
             ),
             wall_ns=sum(
                 [
-                    max((region[ProcessCounter.STOPPED_NS] or now_ns) - region[ProcessCounter.STARTED_NS], 0)
-                    for region in started
+                    max((worker[ProcessCounter.STOPPED_NS] or now_ns) - worker[ProcessCounter.STARTED_NS], 0)
+                    for worker in started
                 ]
             ),
             hop_ns=sum([int(words[_SEND_SUM_WORDS].sum()) for words in self._send_words])
