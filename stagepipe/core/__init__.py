@@ -70,19 +70,6 @@ from stagepipe.core.imports import (
 )
 from stagepipe.core.output import KeptFiles, check_output_file, make_html_table, replace_when_written
 from stagepipe.core.package import DISTRIBUTION, PACKAGE_DIR, VERSION, get_cache_dir, lazy_names
-from stagepipe.core.positions import (
-    MAX_EPOCH,
-    MAX_ITEM_NUMBER,
-    Cursor,
-    ImposedSkip,
-    Key,
-    SkipCount,
-    StreamPosition,
-    StreamState,
-    load_into_copy,
-    saves_state,
-    split_by_segment,
-)
 from stagepipe.core.process import (
     ExitWithoutTeardown,
     UserCode,
@@ -103,7 +90,6 @@ from stagepipe.core.process import (
     this_process,
     watch_torch_use,
 )
-from stagepipe.core.source_identity import ContentSamples, SourceFiles, SourceIdentity, describe_files, join_files
 from stagepipe.core.stage_context import (
     SKIP,
     Context,
@@ -153,6 +139,20 @@ if TYPE_CHECKING:
         rebuild_dataclass,
         with_field,
     )
+    from stagepipe.core.positions import (
+        MAX_EPOCH,
+        MAX_ITEM_NUMBER,
+        Cursor,
+        ImposedSkip,
+        Key,
+        SkipCount,
+        StreamPosition,
+        StreamState,
+        load_into_copy,
+        saves_state,
+        split_by_segment,
+    )
+    from stagepipe.core.source_identity import ContentSamples, SourceFiles, SourceIdentity, describe_files, join_files
 
 __all__ = [
     "DISTRIBUTION",
