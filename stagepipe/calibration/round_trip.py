@@ -149,7 +149,8 @@ class RoundTrip:
                 ledger_fd,
             )
         )
-        stack.callback(self._kill_echo_process)
+        stack.callback(self._echo_process.wait)
+        stack.callback(self._echo_process.kill)
         self._arena = Arena(0, arena_fds[0], ARENA_LIMIT_BYTES)
         self._memory = SharedMemoryPool(self._arena, arena_fds, {0: release_fds[0][0], 1: release_fds[1][1]})
         ledgers = map_ledgers(ledger_fd)
@@ -179,10 +180,6 @@ class RoundTrip:
     def __exit__(self, *_: object) -> None:
         """Kill the echo process and close all descriptors."""
         self._exit_stack.close()
-
-    def _kill_echo_process(self) -> None:
-        self._echo_process.kill()
-        self._echo_process.wait()
 
     def send(self, transfer_kind: TransferKind, item: Any) -> None:
         """Send an item, which the caller may keep. An item sent by pipe comes back empty."""

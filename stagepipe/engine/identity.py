@@ -22,7 +22,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from sys import stdlib_module_names
@@ -53,9 +53,6 @@ _PLAIN_TYPES: Final = (type(None), str, bytes, bool, int, float, range)
 _ITEM_KEYS: Final = frozenset({"seed", "limit", "stages", PYTHON_KEY})
 """Settings of the whole pipeline that change the items, but leave a position its meaning."""
 
-DescribeObject = Callable[[Any, str, dict[str, str]], None]
-"""Adds the lines of an object from Python at a path."""
-
 
 def describe_config(
     spec: PipelineSpec, limit: int | None, shard: Shard, *, with_contents: bool = True
@@ -65,7 +62,6 @@ def describe_config(
     An object from Python has a line for each part of its fingerprint. Without `with_contents`, it has its name alone;
     this takes microseconds.
     """
-    describe_object = _add_contents if with_contents else _add_name
     lines = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
     lines |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
     lines[ORDER_POINTS_KEY] = str(sum(stage.is_order_point for stage in spec.stages))
@@ -75,11 +71,11 @@ def describe_config(
         target = stage.target
         if stage.sink_path:  # it says what to do with the files of an earlier run
             target = Target(target.uses, {key: target.arguments[key] for key in target.arguments if key != "overwrite"})
-        _add_target(target, path, lines, describe_object)
+        lines |= _describe_target(target, path, with_contents=with_contents)
         options = {"field": stage.field, "as": stage.as_, "into": stage.into, "batch": stage.batch and stage.batch.size}
         lines |= {f"{path}.{key}": _shorten_value(str(value)) for key, value in options.items() if value is not None}
         if isinstance(stage.when, Target):
-            _add_target(stage.when, f"{path}.when", lines, describe_object)
+            lines |= _describe_target(stage.when, f"{path}.when", with_contents=with_contents)
         elif stage.when is not None:
             lines[f"{path}.when"] = _describe_plain(stage.when)
         if stage.cache is not None and stage.cache.is_deterministic:
@@ -98,27 +94,28 @@ def is_position_key(path: str) -> bool:
     return "." not in path and path not in _ITEM_KEYS
 
 
-def _add_target(target: Target, path: str, lines: dict[str, str], describe_object: DescribeObject) -> None:
+def _describe_target(target: Target, path: str, *, with_contents: bool) -> dict[str, str]:
     if isinstance(target.uses, str):
-        lines[f"{path}.uses"] = target.uses
+        lines = {f"{path}.uses": target.uses}
     else:
-        describe_object(target.uses, f"{path}.uses", lines)
+        lines = _describe_object(target.uses, f"{path}.uses", with_contents=with_contents)
     for key, value in target.arguments.items():
-        if _is_plain(value):
-            lines[f"{path}.with.{key}"] = _describe_plain(value)
-        else:
-            describe_object(value, f"{path}.with.{key}", lines)
+        place = f"{path}.with.{key}"
+        is_plain = _is_plain(value)
+        lines |= (
+            {place: _describe_plain(value)} if is_plain else _describe_object(value, place, with_contents=with_contents)
+        )
+    return lines
 
 
-def _add_name(value: Any, path: str, lines: dict[str, str]) -> None:
-    lines[path] = get_display_name(value)
-
-
-def _add_contents(value: Any, path: str, lines: dict[str, str]) -> None:
+def _describe_object(value: Any, path: str, *, with_contents: bool) -> dict[str, str]:
+    if not with_contents:
+        return {path: get_display_name(value)}
     fingerprint = compute_fingerprint(value)
-    lines |= describe_fingerprint(fingerprint, path)
+    lines = describe_fingerprint(fingerprint, path)
     if fingerprint.has_bytecode:
         lines[PYTHON_KEY] = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return lines
 
 
 def _is_plain(value: Any) -> bool:
