@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from types import GeneratorType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -144,39 +144,6 @@ CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments of a call: by position, by name."""
 
 
-class FieldPath(Protocol):
-    """Takes a function's arguments from an item and puts its result into a copy of the item."""
-
-    positional_names: tuple[str, ...]
-    """Names of the positional arguments, for errors."""
-
-    def take_arguments(self, item: Any) -> CallArguments:
-        """Return the arguments, converted."""
-        ...
-
-    def put_result(self, item: Any, result: Any) -> Any:
-        """Return the new item."""
-        ...
-
-
-def make_field_path(
-    field: str | Mapping[str, str] | None, as_: ValueFormat | None, into: str | None = None
-) -> FieldPath:
-    """Return the FieldPath for a stage's `field`, `as` and `into`.
-
-    >>> make_field_path("x", None).put_result({"x": 1, "y": 2}, 5)
-    {'x': 5, 'y': 2}
-    >>> make_field_path("x", None, "z").put_result({"x": 1}, 5)
-    {'x': 1, 'z': 5}
-    """
-    path: FieldPath
-    if field is None:
-        path = WholeItemPath(as_)
-    else:
-        path = SingleFieldPath(field, as_) if isinstance(field, str) else MappedFieldsPath(field, as_)
-    return path if into is None else ResultFieldPath(path, into)
-
-
 def _convert_each(values: Mapping[str, Any], as_: ValueFormat | None) -> dict[str, Any]:
     """Convert each value that can be converted (an image may stand beside a label). Raises where none can be."""
     if as_ is None:
@@ -192,91 +159,22 @@ def _convert_each(values: Mapping[str, Any], as_: ValueFormat | None) -> dict[st
     return converted
 
 
-class WholeItemPath:
-    """The whole item, or the item with its fields converted."""
-
-    positional_names: tuple[str, ...] = ("item",)
-
-    def __init__(self, as_: ValueFormat | None) -> None:
-        self.as_ = as_
-
-    def take_arguments(self, item: Any) -> CallArguments:
-        """Return the item as the only positional argument."""
-        if self.as_ is None:
-            return (item,), {}
-        whole = _convert_each(item, self.as_) if isinstance(item, Mapping) else convert(item, self.as_, "item")
-        return (whole,), {}
-
-    def put_result(self, item: Any, result: Any) -> Any:  # noqa: ARG002 - the result is the new item
-        """Return the result, which is the new item."""
-        return result
-
-
-class SingleFieldPath:
-    """One field, as the only positional argument."""
-
-    def __init__(self, field: str, as_: ValueFormat | None) -> None:
-        self.positional_names: tuple[str, ...] = (field,)
-        self.as_ = as_
-
-    def take_arguments(self, item: Any) -> CallArguments:
-        """Return the field's value, converted."""
-        value = get_field(item, self.positional_names[0])
-        return (value if self.as_ is None else convert(value, self.as_, self.positional_names[0]),), {}
-
-    def put_result(self, item: Any, result: Any) -> Any:
-        """Return a copy of the item with the result in the field."""
-        return with_field(item, self.positional_names[0], result)
-
-
-class MappedFieldsPath:
-    """Fields mapped to keyword arguments of the function."""
-
-    positional_names: tuple[str, ...] = ()
-
-    def __init__(self, fields: Mapping[str, str], as_: ValueFormat | None) -> None:
-        self.field_of_argument = dict(fields)
-        self.as_ = as_
-
-    def take_arguments(self, item: Any) -> CallArguments:
-        """Return a keyword argument for each mapped field."""
-        return (), _convert_each(
-            {argument: get_field(item, name) for argument, name in self.field_of_argument.items()}, self.as_
-        )
-
-    def put_result(self, item: Any, result: Any) -> Any:
-        """Return a copy of the item with the result's keys, or with the result in the only mapped field."""
-        if isinstance(result, Mapping):
-            for key, value in result.items():
-                field = self.field_of_argument.get(key)
-                is_new = field is None and isinstance(item, Mapping)  # by its name: it may be no text
-                item = {**item, key: value} if is_new else with_field(item, field or key, value)
-            return item
-        if len(self.field_of_argument) == 1:
-            return with_field(item, next(iter(self.field_of_argument.values())), result)
-        arguments = ", ".join(self.field_of_argument)
-        raise TypeError(
-            f"the function returned an object of type {type(result).__name__}, and `field` maps several arguments "
-            f"({arguments}): the field to replace is ambiguous; return a dict of fields, map one argument, or "
-            "name a field in `into`"
-        )
-
-
-class ResultFieldPath:
-    """Takes the arguments as another path does, and puts the whole result into one field, which may be new."""
-
-    def __init__(self, arguments: FieldPath, into: str) -> None:
-        self.positional_names: tuple[str, ...] = arguments.positional_names
-        self._arguments = arguments
-        self._into = into
-
-    def take_arguments(self, item: Any) -> CallArguments:
-        """Return the arguments that the inner path takes."""
-        return self._arguments.take_arguments(item)
-
-    def put_result(self, item: Any, result: Any) -> Any:
-        """Return a copy of the item with the result in the field `into`."""
-        return with_field(item, self._into, result)
+def _put_fields(item: Any, field_of_argument: Mapping[str, str], result: Any) -> Any:
+    """Return a copy of the item with the result's keys, or with the result in the only mapped field."""
+    if isinstance(result, Mapping):
+        for key, value in result.items():
+            field = field_of_argument.get(key)
+            is_new = field is None and isinstance(item, Mapping)  # by its name: it may be no text
+            item = {**item, key: value} if is_new else with_field(item, field or key, value)
+        return item
+    if len(field_of_argument) == 1:
+        return with_field(item, next(iter(field_of_argument.values())), result)
+    arguments = ", ".join(field_of_argument)
+    raise TypeError(
+        f"the function returned an object of type {type(result).__name__}, and `field` maps several arguments "
+        f"({arguments}): the field to replace is ambiguous; return a dict of fields, map one argument, or "
+        "name a field in `into`"
+    )
 
 
 _ARRAY_TRANSFORM_NAMES = frozenset({"ToImage", "ToTensor", "ToPILImage", "Lambda", "Identity"})
@@ -361,8 +259,11 @@ class FieldAdapter:
         self.function = function
         self.label = label
         self.is_batched = batched
+        self._field = field
+        self._as = as_
+        self._target_field = field if into is None else into
+        """Where the result goes; None: it is the new item."""
         self._allows_none = allow_none
-        self._field_path: FieldPath = make_field_path(field, as_, into)
         self._is_first_item = True
 
     @property
@@ -379,9 +280,10 @@ class FieldAdapter:
         return self._put_each(item, result) if isinstance(result, GeneratorType) else self._put(item, result)
 
     def _put(self, item: Any, result: Any) -> Any:
-        if result is None and not self._allows_none:
-            return None
-        return SKIP if result is SKIP else self._field_path.put_result(item, result)
+        field = self._target_field
+        if field is None or result is SKIP or (result is None and not self._allows_none):
+            return result
+        return with_field(item, field, result) if isinstance(field, str) else _put_fields(item, field, result)
 
     def _put_each(self, item: Any, results: Iterator[Any]) -> Iterator[Any]:
         for result in results:
@@ -395,14 +297,24 @@ class FieldAdapter:
         return [self._put(item, result) for item, result in zip(items, results, strict=True)]
 
     def _take_arguments(self, item: Any) -> CallArguments:
-        """Return the arguments. On the first item, check that a torchvision transform can work on them."""
-        positional, named = self._field_path.take_arguments(item)
+        """Return the arguments, converted. On the first item, check that a torchvision transform can work on them."""
+        field, as_ = self._field, self._as
+        if isinstance(field, Mapping):
+            named = _convert_each({argument: get_field(item, name) for argument, name in field.items()}, as_)
+            self._check_first_item(named)
+            return (), named
+        name = "item" if field is None else field
+        value = item if field is None else get_field(item, field)
+        if as_ is not None:
+            is_split = field is None and isinstance(item, Mapping)
+            value = _convert_each(value, as_) if is_split else convert(value, as_, name)
+        self._check_first_item(value if isinstance(value, Mapping) else {name: value})
+        return (value,), {}
+
+    def _check_first_item(self, arguments: Mapping[str, Any]) -> None:
         if self._is_first_item:
-            arguments = named or dict(zip(self._field_path.positional_names, positional, strict=True))
-            whole_item = positional[0] if positional else None
-            refuse_ignored_arrays(self.function, whole_item if isinstance(whole_item, Mapping) else arguments)
+            refuse_ignored_arrays(self.function, arguments)
             self._is_first_item = False
-        return positional, named
 
 
 def _split_results(results: Any, count: int, label: str) -> list[Any]:

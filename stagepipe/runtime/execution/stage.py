@@ -178,7 +178,7 @@ class StageRunner:
         self.label = plan.row
         """What the user knows it by, for messages."""
         self._takes_lists = plan.batch is not None
-        self._seed = seed
+        self.seed = seed
         self._region = region
         self._shard = shard
         self._is_unsharded = shard == UNSHARDED
@@ -273,16 +273,6 @@ class StageRunner:
         """The target, checked to have the methods of an order point."""
         return require_order_point(self.target)
 
-    @property
-    def seed(self) -> int:
-        """The seed of the run."""
-        return self._seed
-
-    @property
-    def busy_ns(self) -> int:
-        """How long the stage has run, in nanoseconds."""
-        return self._busy_ns
-
     def global_key(self, key: Key) -> Key:
         """Return the key in the source's order, for messages and seeds: no two ranks seed their n-th items alike."""
         return key if self._is_unsharded else (self._shard.to_item_number(key[0]), *key[1:])
@@ -304,7 +294,7 @@ class StageRunner:
         key = (self.global_key((item,))[0], *(last_key or ()))
         if self.seeds_grouping:
             self._seed_global_key((*key, _GROUP_END))
-        return random.Random(derive_seed(self._seed, self.epoch, self.name, key))
+        return random.Random(derive_seed(self.seed, self.epoch, self.name, key))
 
     def _seed_global_key(self, key: Key) -> None:
         context = self._context
@@ -312,7 +302,7 @@ class StageRunner:
         context.__dict__.pop("rng", None)
         stage_locals.context = context
         if self._seed_generators is not None:
-            self._seed_generators((self._seed, self.epoch, self.name, key))
+            self._seed_generators((self.seed, self.epoch, self.name, key))
 
     @property
     def is_conditional(self) -> bool:
@@ -343,9 +333,9 @@ class StageRunner:
     def _set_predicate_context(self, key: Key) -> None:
         """Seed for the predicate under a name of its own: it must not draw what the stage draws."""
         name, key = f"{self.name}.when", self.global_key(key)
-        stage_locals.context = Context(name, self._context.worker, self.epoch, key, self._seed)
+        stage_locals.context = Context(name, self._context.worker, self.epoch, key, self.seed)
         if self._seed_predicate is not None:
-            self._seed_predicate((self._seed, self.epoch, name, key))
+            self._seed_predicate((self.seed, self.epoch, name, key))
 
     def invoke(  # noqa: C901 - a call of a part would be paid for each item
         self, keys: Sequence[Key], values: list[Any]
@@ -369,7 +359,7 @@ class StageRunner:
                 del self._context_attributes["rng"]
             stage_locals.context = self._context
             if self._seed_generators is not None:
-                self._seed_generators((self._seed, self.epoch, self.name, seeded_key))
+                self._seed_generators((self.seed, self.epoch, self.name, seeded_key))
             if self._names_items:
                 self._item_name = name_item(values[0])
             started_ns = perf_counter_ns()

@@ -131,39 +131,25 @@ class FailureReporter:
             error_type = name_error_type(error.cause)
             self._send_failure(generation, error.stage, format_key(error.key), message, error.trace, error_type)
             return
-        item = format_item(self._spec.shard, self._region.current_key[:1])
+        stage, item = stages[-1].row, format_item(self._spec.shard, self._region.current_key[:1])
         if isinstance(error, ArenaFullError):
-            self._send_arena_full(generation, stages[-1].row, item, error)
+            held_bytes = self._memory.held_bytes()  # the frames of the failed call still hold their arrays
+            self._send(ArenaFullEvent, generation, stage, item, error=str(error), held_bytes=held_bytes)
         else:
-            message = describe_failure(stages[-1].row, self._spec.worker, item, format_error(error))
-            self._send_failure(generation, stages[-1].row, item, message, format_user_traceback(error))
+            message = describe_failure(stage, self._spec.worker, item, format_error(error))
+            self._send_failure(generation, stage, item, message, format_user_traceback(error))
 
-    def _send_failure(  # noqa: PLR0917 - the fields of the event
-        self, generation: int, stage: str, item: str, message: str, trace: str, error_type: str = ""
+    def _send_failure(self, generation: int, stage: str, item: str, message: str, *trace_and_type: str) -> None:
+        trace, error_type = (*trace_and_type, "")[:2]
+        self._send(FailureEvent, generation, stage, item, message=message, trace=trace, error_type=error_type)
+
+    def _send(
+        self, event: type[FailureEvent | ArenaFullEvent], generation: int, stage: str, item: str, **more: Any
     ) -> None:
-        event = FailureEvent(
-            process=self._spec.process,
-            stage=stage,
-            worker=self._spec.worker,
-            item=item,
-            message=message,
-            trace=trace,
-            generation=generation,
-            error_type=error_type,
+        spec = self._spec
+        self._control.send(
+            event(process=spec.process, worker=spec.worker, generation=generation, stage=stage, item=item, **more)
         )
-        self._control.send(event)
-
-    def _send_arena_full(self, generation: int, stage: str, item: str, error: ArenaFullError) -> None:
-        event = ArenaFullEvent(
-            process=self._spec.process,
-            stage=stage,
-            worker=self._spec.worker,
-            item=item,
-            generation=generation,
-            error=str(error),
-            held_bytes=self._memory.held_bytes(),  # the frames of the failed call still hold their arrays
-        )
-        self._control.send(event)
 
 
 _COMMAND_WAIT_S = 0.25
@@ -198,7 +184,7 @@ class Worker:
             spec.outbound.rule,
             control.wake_event,
             self.is_interrupted,
-            self._upkeep.counters.send_recorder,
+            self._upkeep.send_recorder,
             self._upkeep.on_tick,
             self._board.rule_word(spec.worker_group),
         )
@@ -220,7 +206,7 @@ class Worker:
         self._upkeep.on_tick()
         started_ns = perf_counter_ns()
         self._control.wait(_COMMAND_WAIT_S)
-        self._upkeep.counters.idle_ns += perf_counter_ns() - started_ns
+        self._upkeep.idle_ns += perf_counter_ns() - started_ns
 
     # ------------------------------------------------------------------ building
 
@@ -230,7 +216,7 @@ class Worker:
         spec = self._spec
         plan = spec.plan
         self._stages = [self._build_stage(index, stage) for index, stage in enumerate(plan.stages)]
-        self._upkeep.counters.stages = self._stages
+        self._upkeep.stages = self._stages
         _limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
         worker_context = WorkerContext(
@@ -244,7 +230,7 @@ class Worker:
             admission = self._make_admission(plan.output_segment)
             chunk_size = self._make_chunk_size()
             return SourceRole(reader, self._stages, output, admission, worker_context, chunk_size=chunk_size)
-        receiver = self._upkeep.counters.receiver = self._make_receiver(spec.in_fd, private=plan.copies_all_input)
+        receiver = self._upkeep.receiver = self._make_receiver(spec.in_fd, private=plan.copies_all_input)
         for stage in self._stages:
             stage.get_queue_ns = lambda: receiver.queue_ns
         if plan.role is ProcessRole.STAGE:
@@ -292,7 +278,7 @@ class Worker:
             self._memory,
             self._control.wake_event,
             self.is_interrupted,
-            self._upkeep.counters.receive_recorder,
+            self._upkeep.receive_recorder,
             self._upkeep.on_tick,
             copy_all=private,
             readonly=not private,
@@ -312,7 +298,7 @@ class Worker:
         spec = self._spec
         wake_event = WakeEvent(spec.wake_event_fds[segment])
         fed_segment = FedSegment(segment, spec.segment_processes_by_stage, spec.memory_bytes)
-        admission = self._upkeep.counters.admission = AdmissionController(
+        admission = self._upkeep.admission = AdmissionController(
             self._board,
             fed_segment,
             (wake_event, self._control.wake_event),

@@ -37,7 +37,6 @@ from stagepipe.timing import (
     Board,
     DurationRecorder,
     ProcessCounter,
-    ProcessRegion,
     ProcessState,
     StageCounter,
 )
@@ -46,61 +45,6 @@ from stagepipe.transport import LeaseExtent, Receiver, SendCounts, Sender, Share
 _SWEEP_INTERVAL_NS = 1_000_000_000
 _SEND_COUNTERS = {field.name: ProcessCounter[field.name.upper()] for field in fields(SendCounts)}
 """The counters of the board that a sender counts, by their names in SendCounts."""
-
-
-class WorkerCounters:
-    """The worker's region of the board, and the histograms of its two hops."""
-
-    def __init__(self, region: ProcessRegion, memory: SharedMemoryPool, *, keep_idle_pages: bool) -> None:
-        """Continue the counters in `region`. `keep_idle_pages`: do not give pages of idle blocks back to the kernel."""
-        self._region = region
-        self._memory = memory
-        self._keep_idle_pages = keep_idle_pages
-        self.send_recorder = DurationRecorder(region.send_histogram_words, len(SEND_PHASES), region.send_ledger)
-        self.receive_recorder = DurationRecorder(
-            region.receive_histogram_words, len(RECEIVE_PHASES), region.receive_ledger
-        )
-        self.idle_ns = region[ProcessCounter.STARVED_NS]
-        self._previous_cpu_ns = region[ProcessCounter.CPU_NS]
-        self._last_sweep_ns = 0
-        self.stages: list[StageRunner] = []
-        self.receiver: Receiver | None = None
-        self.admission: AdmissionController | None = None
-
-    def attach_sender(self, sender: Sender) -> None:
-        """Continue the sender's counters too."""
-        region = self._region
-        self._sender = sender
-        sender.blocked_ns = region[ProcessCounter.BLOCKED_NS]
-        for name, counter in _SEND_COUNTERS.items():
-            setattr(sender.counts, name, region[counter])
-
-    def flush(self, now_ns: int) -> None:
-        """Write all counters to the board. `now_ns` is the time of `perf_counter_ns`."""
-        self.send_recorder.flush()
-        self.receive_recorder.flush()
-        for stage in self.stages:
-            stage.flush()
-        region, receiver = self._region, self.receiver
-        region[ProcessCounter.FLUSHED_NS] = now_ns
-        region[ProcessCounter.STARVED_NS] = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
-        admission_ns = 0 if self.admission is None else self.admission.blocked_ns
-        region[ProcessCounter.BLOCKED_NS] = self._sender.blocked_ns + admission_ns
-        region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns()
-        for name, counter in _SEND_COUNTERS.items():
-            region[counter] = getattr(self._sender.counts, name)
-        self._flush_memory(now_ns)
-
-    def _flush_memory(self, now_ns: int) -> None:
-        region, memory = self._region, self._memory
-        if memory.arena is not None:
-            memory.collect_releases()
-            region[ProcessCounter.PEAK_BYTES] = max(
-                region[ProcessCounter.PEAK_BYTES], memory.arena.allocator.peak_bytes
-            )
-            if now_ns - self._last_sweep_ns > _SWEEP_INTERVAL_NS and not self._keep_idle_pages:
-                self._last_sweep_ns = now_ns
-                memory.arena.punch_idle_blocks()
 
 
 _MAX_PACKET_WORK_NS: Final = 200_000
@@ -191,7 +135,17 @@ class WorkerUpkeep:
         self._region = board.region(spec.process)
         memory.on_live_bytes = partial(self._publish_counter, ProcessCounter.LIVE_BYTES)
         memory.on_largest_block_bytes = partial(self._publish_counter, ProcessCounter.LARGEST_BLOCK_BYTES)
-        self.counters = WorkerCounters(self._region, memory, keep_idle_pages=spec.keep_idle_pages)
+        region = self._region
+        self.send_recorder = DurationRecorder(region.send_histogram_words, len(SEND_PHASES), region.send_ledger)
+        self.receive_recorder = DurationRecorder(
+            region.receive_histogram_words, len(RECEIVE_PHASES), region.receive_ledger
+        )
+        self.idle_ns = region[ProcessCounter.STARVED_NS]
+        self._previous_cpu_ns = region[ProcessCounter.CPU_NS]
+        self._last_sweep_ns = 0
+        self.stages: list[StageRunner] = []
+        self.receiver: Receiver | None = None
+        self.admission: AdmissionController | None = None
         self.stale_leases = StaleLeaseReporter(memory, spec.era, self._send_stale_leases)
         self.progress: ProgressPublisher | None = None
         self._scheduling_policy = SchedulingPolicy(board)
@@ -199,7 +153,6 @@ class WorkerUpkeep:
             memory, spec.memory_bytes * MAX_HELD_FRACTION, partial(self._publish_counter, ProcessCounter.HELD_BYTES)
         )
         self._packet_limit = PacketLimit(board, spec.plan.output_segment, spec.reader_processes)
-        self._sender: Sender | None = None
         self.next_flush_ns = 0
         self._flush_interval_ns = _FIRST_FLUSH_INTERVAL_NS
         self.lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
@@ -207,12 +160,13 @@ class WorkerUpkeep:
     def attach_sender(self, sender: Sender) -> None:
         """Write what the sender holds back before every wait, limit its packets and continue its counters."""
         self._sender = sender
-        self.counters.attach_sender(sender)
+        sender.blocked_ns = self._region[ProcessCounter.BLOCKED_NS]
+        for name, counter in _SEND_COUNTERS.items():
+            setattr(sender.counts, name, self._region[counter])
 
     def on_tick(self) -> None:
         """Send what is held back, release memory, publish progress, flush counters. Called at every tick of a wait."""
-        if self._sender is not None:
-            self._sender.flush()
+        self._sender.flush()
         self._memory.flush_releases()
         if self.progress is not None:
             self.progress.flush()
@@ -229,10 +183,10 @@ class WorkerUpkeep:
         """Write all counters to the board, and check what changes slowly: scheduling, stale leases, held memory."""
         self.next_flush_ns = now_ns + self._flush_interval_ns
         self._flush_interval_ns = min(2 * self._flush_interval_ns, _FLUSH_INTERVAL_NS)
-        if self._sender is not None:
-            self._sender.flush()
-            self._limit_packet()
-        self.counters.flush(now_ns)
+        self._sender.flush()
+        self._limit_packet()
+        self._write_counters(now_ns)
+        self._write_memory(now_ns)
         self._scheduling_policy.update(now_ns)
         self.stale_leases.report_if_any()
         self._update_held_bytes()
@@ -243,8 +197,32 @@ class WorkerUpkeep:
         self._limit_packet()
 
     def _limit_packet(self) -> None:
-        if self._sender is not None:
-            self._sender.limit_packet(self._packet_limit.compute_max_entries())
+        self._sender.limit_packet(self._packet_limit.compute_max_entries())
+
+    def _write_counters(self, now_ns: int) -> None:
+        self.send_recorder.flush()
+        self.receive_recorder.flush()
+        for stage in self.stages:
+            stage.flush()
+        region, receiver, sender = self._region, self.receiver, self._sender
+        region[ProcessCounter.FLUSHED_NS] = now_ns
+        region[ProcessCounter.STARVED_NS] = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
+        admission_ns = 0 if self.admission is None else self.admission.blocked_ns
+        region[ProcessCounter.BLOCKED_NS] = sender.blocked_ns + admission_ns
+        region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns()
+        for name, counter in _SEND_COUNTERS.items():
+            region[counter] = getattr(sender.counts, name)
+
+    def _write_memory(self, now_ns: int) -> None:
+        """Write the peak of the own arena, and return the pages of idle blocks to the kernel."""
+        region, arena = self._region, self._memory.arena
+        if arena is None:
+            return
+        self._memory.collect_releases()
+        region[ProcessCounter.PEAK_BYTES] = max(region[ProcessCounter.PEAK_BYTES], arena.allocator.peak_bytes)
+        if now_ns - self._last_sweep_ns > _SWEEP_INTERVAL_NS and not self._spec.keep_idle_pages:
+            self._last_sweep_ns = now_ns
+            arena.punch_idle_blocks()
 
     def _update_held_bytes(self) -> None:
         """Copy inputs once the stage keeps too much shared memory."""
@@ -252,8 +230,8 @@ class WorkerUpkeep:
         # The sum takes time for each lease, so the next one waits for a quarter more leases.
         self.lease_check_threshold = lease_count + max(lease_count // 4, _MIN_NEW_LEASES_BEFORE_CHECK)
         is_limit_exceeded = self._held_memory.measure()
-        if self.counters.receiver is not None:
-            self.counters.receiver.copy_all = is_limit_exceeded or self._spec.plan.copies_all_input
+        if self.receiver is not None:
+            self.receiver.copy_all = is_limit_exceeded or self._spec.plan.copies_all_input
 
     def _publish_counter(self, counter: ProcessCounter, nbytes: int) -> None:
         self._region[counter] = nbytes
