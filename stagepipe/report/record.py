@@ -131,8 +131,9 @@ class HopThresholdChange(msgspec.Struct, frozen=True):
 
 
 class HopTransport(msgspec.Struct, frozen=True):
-    """How the messages of a hop travel, and why. `mode` is `local`, `pipe`, `shared_memory`, `auto` or `object_store`.
+    """How the messages of a hop travel, and why.
 
+    `mode` is `local`, `pipe`, `shared_memory`, `auto`, `object_store`, or the name of a registered transport.
     Buffers of `threshold_bytes` and more go to shared memory. This is the value at the end of the run; `changes` lists
     how it got there.
     """

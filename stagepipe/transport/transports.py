@@ -1,10 +1,13 @@
 """The socket for ways to move buffers: what a hop needs of one, and the names under which hops find them.
 
 Three ways are built in. The pipe carries what is in the packet; shared memory carries the blocks of a
-`SharedMemoryPool`; between fused stages an item is the argument of a function call, and nothing moves. Any other way is
-a `Transport`: register it under the name that a config sets as `transport.mode`. The packet still goes through the
-hop's pipe and names the buffers by their tickets, so order, seeks and the balance between workers are no concern of a
-transport.
+`SharedMemoryPool`; between fused stages an item is the argument of a function call, and nothing moves. They are no
+subclasses of `Transport`: two of them place no buffer, and a block holds several buffers, counts its references and
+belongs to an era, which a ticket does not.
+
+Any other way is a `Transport`: register it under the name that a config sets as `transport.mode`. The packet still goes
+through the hop's pipe and names the buffers by their tickets, so order, seeks and the balance between workers are no
+concern of a transport.
 """
 
 from __future__ import annotations
