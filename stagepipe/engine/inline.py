@@ -6,6 +6,7 @@ yields. It uses the same stages, chains and order points as the workers; only th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Iterator
 from time import perf_counter_ns, process_time_ns
 from typing import Any
@@ -27,7 +28,7 @@ from stagepipe.engine.inline_hops import (
 )
 from stagepipe.engine.live_figures import ProgressMeter
 from stagepipe.engine.recording import make_inline_record
-from stagepipe.plan import Plan, ProcessPlan, ProcessRole
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole, StagePlan
 from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
     Cardinality,
@@ -45,49 +46,53 @@ from stagepipe.runtime import (
 from stagepipe.timing import StageRegion
 
 
-class InlineRun(EngineRun):
-    """A run in the calling process."""
+class CallerRun(EngineRun):
+    """A run of which all stages, or those from some process on, run in the calling process.
 
-    @share_datasets()
-    def __init__(self, plan: Plan) -> None:
-        """Build all stages. Raises RunError if a stage cannot be built."""
+    A subclass sets `_source_reader` and `_source_identity`.
+    """
+
+    _source_reader: SourceReader
+    _source_identity: SourceIdentity
+
+    def __init__(self, plan: Plan, first: ProcessPlan, index: int, *, any_order: bool) -> None:
+        """`first` is the process that dead letters count from, `index` the one that they are written in."""
         self.plan = plan
         self._statistics = DeliveryStatistics()
-        self._cpu_started_ns = process_time_ns()
-        self._cpu_ns: int | None = None
-        """CPU time of this process during the run, once it is closed."""
-        self._items_read = 0
-        self._dead_letters = DeadLetterStore(plan, lambda: self._items_read)
-        self._dead_letter_writer = DeadLetterWriter(
-            process_index=0,
+        self._dead_letters = DeadLetterStore(plan, lambda: self.items_in)
+        self._letters = DeadLetterWriter(
+            process_index=index,
             worker=0,
-            first_stage_name=plan.processes[0].first_stage.row,
+            first_stage_name=first.first_stage.row,
             shard=plan.shard,
-            any_order=False,
+            any_order=any_order,
         )
         self._output = InlineOutput(self._store_dead_letter)
         is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self._regions: dict[str, StageRegion] = {}
-        self._stages: list[StageRunner] = []
-        downstream: InlineOutput = self._output
-        self._cardinalities: list[Cardinality] = []
-        for process in reversed(plan.processes[1:]):
-            stages = self._build_stages(process)
-            self._cardinalities = [*(stage.cardinality for stage in stages), *self._cardinalities]
-            if process.role is ProcessRole.ORDER_POINT:
-                downstream = InlineOrderPoint(stages, downstream, process.input_segment)
-            else:
-                downstream = InlineStageProcess(stages, downstream)
-        source, *fused_stages = self._build_stages(plan.processes[0])
-        self._cardinalities = [*(stage.cardinality for stage in fused_stages), *self._cardinalities]
-        self._source_stages = [source, *fused_stages]
-        self._downstream = downstream
-        self._source_reader = SourceReader(source.target, plan.seed, plan.limit, plan.shard)
-        with UserCode("source"), self._generators.swap_in():
-            self._source_identity = self._source_reader.identify()
-        self._source_runner = SourceRunner(self._source_reader, self._source_stages, downstream)
+        """Of the stages of this process, by their names, as `_stages`."""
+        self._stages: dict[str, StageRunner] = {}
         self._progress = ProgressMeter()
+
+    @property
+    @abstractmethod
+    def items_in(self) -> int:
+        """The items that the source has read."""
+
+    def _build_downstream(self, first: int) -> InlineOutput:
+        """Build the processes from number `first` on, the last one first."""
+        downstream = self._output
+        for index in reversed(range(first, len(self.plan.processes))):
+            downstream = self._build_process(index, downstream)
+        return downstream
+
+    def _build_process(self, index: int, downstream: InlineOutput) -> InlineOutput:
+        process = self.plan.processes[index]
+        stages = self._build_stages(process)
+        if process.role is ProcessRole.ORDER_POINT:
+            return InlineOrderPoint(stages, downstream, process.input_segment)
+        return InlineStageProcess(stages, downstream)
 
     def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
         plan = self.plan
@@ -100,13 +105,66 @@ class InlineRun(EngineRun):
                     stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
                 raise make_build_error(stage.row, error) from error
-        self._stages += stages
+            self._stages[stage.name] = stages[-1]
         return stages
 
     @property
     def dead_letters(self) -> DeadLetterStore:
         """The items that failed and were skipped."""
         return self._dead_letters
+
+    def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
+        self._add_letter(self._letters.make_letter(stage, key, error, meta, 0))
+
+    def _add_letter(self, letter: Any) -> None:
+        self.dead_letters.add(letter)
+        limit_error = self.dead_letters.make_limit_error()
+        if limit_error is not None:
+            raise limit_error
+
+    def get_epoch_length(self) -> int | None:
+        """Return the number of items that an epoch yields; None if it is unknown."""
+        with self._generators.swap_in():  # a sampler may draw to tell its length
+            stages = [stage for process in self.plan.processes for stage in process.stages if stage.index]
+            return count_outputs(self._source_reader.declared_items, [self._get_cardinality(each) for each in stages])
+
+    def _get_cardinality(self, stage: StagePlan) -> Cardinality:
+        runner = self._stages.get(stage.name)
+        if runner is None:  # it runs elsewhere
+            runner = StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, make_private_stage_region())
+        return runner.cardinality
+
+    def wait_for_source(self) -> SourceIdentity:
+        """Return what the source read when it was built."""
+        return self._source_identity
+
+    def progress(self) -> LiveRun:
+        """Return the progress of the run."""
+        return self._progress.take(self._statistics.take_snapshot(), self.items_in, self._source_reader.epoch_items)
+
+
+class InlineRun(CallerRun):
+    """A run in the calling process."""
+
+    @share_datasets()
+    def __init__(self, plan: Plan) -> None:
+        """Build all stages. Raises RunError if a stage cannot be built."""
+        super().__init__(plan, plan.processes[0], 0, any_order=False)
+        self._cpu_started_ns = process_time_ns()
+        self._cpu_ns: int | None = None
+        """CPU time of this process during the run, once it is closed."""
+        self._items_read = 0
+        self._downstream = self._build_downstream(1)
+        self._source_stages = self._build_stages(plan.processes[0])
+        self._source_reader = SourceReader(self._source_stages[0].target, plan.seed, plan.limit, plan.shard)
+        with UserCode("source"), self._generators.swap_in():
+            self._source_identity = self._source_reader.identify()
+        self._source_runner = SourceRunner(self._source_reader, self._source_stages, self._downstream)
+
+    @property
+    def items_in(self) -> int:
+        """The items that the source has read."""
+        return self._items_read
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
@@ -166,28 +224,9 @@ class InlineRun(EngineRun):
         yield
         self.dead_letters.enforce_limit()
 
-    def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
-        self.dead_letters.add(self._dead_letter_writer.make_letter(stage, key, error, meta, 0))
-        limit_error = self.dead_letters.make_limit_error()
-        if limit_error is not None:
-            raise limit_error
-
-    def get_epoch_length(self) -> int | None:
-        """Return the number of items that an epoch yields; None if it is unknown."""
-        with self._generators.swap_in():  # a sampler may draw to tell its length
-            return count_outputs(self._source_reader.declared_items, self._cardinalities)
-
-    def wait_for_source(self) -> SourceIdentity:
-        """Return what the source read when it was built."""
-        return self._source_identity
-
-    def progress(self) -> LiveRun:
-        """Return the progress of the run."""
-        return self._progress.take(self._statistics.take_snapshot(), self._items_read, self._source_reader.epoch_items)
-
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""
-        for stage in self._stages:
+        for stage in self._stages.values():
             stage.flush()
         return make_inline_record(
             self.plan,

@@ -16,39 +16,26 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Final
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity
-from stagepipe.engine.engines import EngineRun
-from stagepipe.engine.inline_hops import (
-    InlineOrderPoint,
-    InlineOutput,
-    InlineStageProcess,
-    make_build_error,
-    make_stage_error,
-)
-from stagepipe.engine.live_figures import ProgressMeter
+from stagepipe.core import Cursor, Key, RunError
+from stagepipe.engine.inline import CallerRun
+from stagepipe.engine.inline_hops import InlineOutput, make_build_error, make_stage_error
 from stagepipe.engine.ray.blocks import BlockBuilder, HopClock, Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster, Reservation
 from stagepipe.engine.ray.execution import NodeWatch, StoreStatistics, iter_blocks
 from stagepipe.engine.ray.operators import RayLayout, make_dataset, make_remote_options, pack_operator
 from stagepipe.engine.ray.recording import RayCounts, make_ray_record
 from stagepipe.engine.ray.workers import StageActor
-from stagepipe.plan import Plan, ProcessPlan, ProcessRole
-from stagepipe.report import LiveRun, RunRecord
+from stagepipe.plan import Plan
+from stagepipe.report import RunRecord
 from stagepipe.runtime import (
     Box,
-    DeadLetterStore,
-    DeadLetterWriter,
-    DeliveryStatistics,
-    IsolatedGenerators,
     SourceReader,
     StageError,
     StageRunner,
     UnpicklableResultError,
-    count_outputs,
     format_key,
     make_private_stage_region,
 )
-from stagepipe.timing import StageRegion
 
 _CALLS_PER_ACTOR: Final = 2
 """One that it works on, and the next, so that it never waits for this process."""
@@ -149,7 +136,7 @@ class PoolProcess(InlineOutput):
         self._calls.clear()
 
 
-class RayRun(EngineRun):
+class RayRun(CallerRun):
     """A run on Ray Data."""
 
     def __init__(self, plan: Plan, address: str | None = None, cpu_costs: Mapping[str, float] | None = None) -> None:
@@ -158,28 +145,13 @@ class RayRun(EngineRun):
         `cpu_costs`: the measured CPU time of a process per item, by its name; None or empty: nobody has measured.
         Raises UsageError where the cluster has too few CPUs, and RunError if a stage or the source cannot be built.
         """
-        self.plan = plan
         self._layout = RayLayout.of(plan)
-        self._statistics = DeliveryStatistics()
+        super().__init__(plan, plan.processes[-1], self._layout.count, any_order=plan.any_order)
         self._counts = RayCounts(plan)
-        self._dead_letters = DeadLetterStore(plan, lambda: self._counts.source_items)
-        self._letters = DeadLetterWriter(
-            process_index=self._layout.count,
-            worker=0,
-            first_stage_name=plan.processes[-1].first_stage.row,
-            shard=plan.shard,
-            any_order=plan.any_order,
-        )
-        self._output = InlineOutput(self._store_dead_letter)
-        is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
-        self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
-        self._own_regions: dict[str, StageRegion] = {}
-        self._own_stages: list[StageRunner] = []
         self._pools: list[PoolProcess] = []
-        self._downstream = self._build_downstream()
+        self._downstream = self._build_downstream(self._layout.count)
         self._source_reader = self._build_source()
         self._source_identity = self._source_reader.identify()
-        self._progress = ProgressMeter()
         self._items: Generator[tuple[Any, int], None, None] | None = None
         """The items of the epoch that is under way."""
         self._watch: NodeWatch | None = None
@@ -198,20 +170,16 @@ class RayRun(EngineRun):
 
     # ------------------------------------------------------------------ what runs in this process
 
-    def _build_downstream(self) -> InlineOutput:
-        downstream: InlineOutput = self._output
-        for index in reversed(range(self._layout.count, len(self.plan.processes))):
-            process = self.plan.processes[index]
-            if index in self._layout.pools:
-                downstream = PoolProcess(self, index, self._counts.own_clocks[index - 1], downstream)
-                self._pools.append(downstream)
-                continue
-            stages = self._build_stages(process)
-            if process.role is ProcessRole.ORDER_POINT:
-                downstream = InlineOrderPoint(stages, downstream, process.input_segment)
-            else:
-                downstream = InlineStageProcess(stages, downstream)
-        return downstream
+    @property
+    def items_in(self) -> int:
+        """The items that the source has read."""
+        return self._counts.source_items
+
+    def _build_process(self, index: int, downstream: InlineOutput) -> InlineOutput:
+        if index not in self._layout.pools:
+            return super()._build_process(index, downstream)
+        self._pools.append(PoolProcess(self, index, self._counts.own_clocks[index - 1], downstream))
+        return self._pools[-1]
 
     def make_actor_options(self, index: int) -> dict[str, Any]:
         """Return the options of Ray for the actors of a pool."""
@@ -219,20 +187,6 @@ class RayRun(EngineRun):
         share = self._shares.by_process[self._layout.indices.index(index)]
         place = self._reservation.get_options(process.name)
         return {"num_cpus": share, **make_remote_options(process, self.plan.max_restarts), **place}
-
-    def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
-        stages: list[StageRunner] = []
-        for stage in process.stages:
-            segment = process.output_segment if stages else process.input_segment
-            region = self._own_regions[stage.name] = make_private_stage_region()
-            shard = self.plan.shard.for_segment(segment)
-            try:
-                with self._generators.swap_in():
-                    stages.append(StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, region, shard))
-            except (Exception, SystemExit) as error:
-                raise make_build_error(stage.row, error) from error
-        self._own_stages += stages
-        return stages
 
     def _build_source(self) -> SourceReader:
         """Build the source here too: it tells how many items there are, and what it reads."""
@@ -245,11 +199,6 @@ class RayRun(EngineRun):
             raise make_build_error(stage.row, error) from error
 
     # ------------------------------------------------------------------ an epoch
-
-    @property
-    def dead_letters(self) -> DeadLetterStore:
-        """The items that failed and were skipped."""
-        return self._dead_letters
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails, or Ray cannot go on."""
@@ -292,7 +241,7 @@ class RayRun(EngineRun):
         import ray
 
         ready_items = self._output.ready_items
-        for stage in self._own_stages:
+        for stage in self._stages.values():
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
@@ -364,15 +313,6 @@ class RayRun(EngineRun):
         except StageError as error:
             raise make_stage_error(error) from error.cause
 
-    def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
-        self._add_letter(self._letters.make_letter(stage, key, error, meta, 0))
-
-    def _add_letter(self, letter: Any) -> None:
-        self.dead_letters.add(letter)
-        limit_error = self.dead_letters.make_limit_error()
-        if limit_error is not None:
-            raise limit_error
-
     def describe_ray_error(self, error: Exception) -> RunError:
         """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
         if self._watch is not None:
@@ -386,38 +326,16 @@ class RayRun(EngineRun):
 
     # ------------------------------------------------------------------ what the pipeline asks for
 
-    def get_epoch_length(self) -> int | None:
-        """Return the number of items that an epoch yields; None if it is unknown."""
-        with self._generators.swap_in():
-            cardinalities = []
-            for process in self.plan.processes:
-                for stage in process.stages:
-                    if stage.index:
-                        target = StageRunner(
-                            stage, 0, self.plan.seed, self.plan.config_dir, make_private_stage_region()
-                        )
-                        cardinalities.append(target.cardinality)
-            return count_outputs(self._source_reader.declared_items, cardinalities)
-
-    def wait_for_source(self) -> SourceIdentity:
-        """Return what the source read when it was built."""
-        return self._source_identity
-
-    def progress(self) -> LiveRun:
-        """Return the progress of the run."""
-        deliveries, items_in = self._statistics.take_snapshot(), self._counts.source_items
-        return self._progress.take(deliveries, items_in, self._source_reader.epoch_items)
-
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""
-        for stage in self._own_stages:
+        for stage in self._stages.values():
             stage.flush()
         return make_ray_record(
             self.plan,
             self._layout,
             self._counts,
             self._statistics.take_snapshot(),
-            self._own_regions,
+            self._regions,
             **self.make_run_fields(),
         )
 
