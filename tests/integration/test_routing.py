@@ -228,6 +228,6 @@ def test_the_forecast_shows_the_condition():
         forecast = running.forecast()
     assert [(stage.when, stage.items_per_source_item) for stage in forecast.stages[1:]] == [
         ("", 1.0),
-        ('{"kind": "image", "id": {"ge": 0}}', pytest.approx(1 / 3, abs=0.01)),
+        ("{kind: image, id: {ge: 0}}", pytest.approx(1 / 3, abs=0.01)),
         (f"{OPS}.is_photo", pytest.approx(1 / 3, abs=0.01)),
     ]
