@@ -260,7 +260,7 @@ def _make_key_field(field: dataclasses.Field[Any], hint: Any, info: ConfigKey) -
     name, underscore, unit = field.name.rpartition("_")
     value_type, python_type = _VALUE_TYPE_BY_UNIT.get(underscore + unit, (None, None))
     if value_type is not None:
-        info = dataclasses.replace(info, name=name, value_type=value_type, python_type=python_type)
+        info = dataclasses.replace(info, name=info.name or name, value_type=value_type, python_type=python_type)
     members = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
     return KeyField(field, info.name or field.name, members, info)
 
