@@ -205,7 +205,7 @@ stages:
     assert done.returncode == 1
     assert "stage flip" in done.stderr
     assert "leaves the NumPy array `image` untouched" in done.stderr
-    assert "as: tensor" in done.stderr
+    assert "set `as=tensor`" in done.stderr
 
 
 def test_a_source_that_can_be_read_only_once_is_reported(stagepipe):
