@@ -47,7 +47,7 @@ def test_it_is_skipped_and_named_in_the_dead_letters(kind, attempts, keys):
 @pytest.mark.parametrize(
     "kind, words",
     [
-        ("exits", r"item 3 .* exit code 7; this item has killed 3 workers; set `.on_error"),
+        ("exits", r"item 3 .* exit code 7; this item has killed 3 workers; set `stages.read.on_error=skip`"),
         ("raises", r"item 3: .*cannot be unpickled in the receiving process: ValueError: bad state"),
     ],
 )
