@@ -43,6 +43,7 @@ def run_schedules(config: dict[str, Any], epochs: int) -> int:
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_forty_schedules_near_the_limit():
     """Admission limits memory where items enter, before a generator multiplies them, so its use may double."""

@@ -88,7 +88,7 @@ def kill_when(folder: Path, is_time: Callable[[], bool], *, hold: int = sys.maxs
     return is_killed
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "huggingface", "images", "zarr"])
+@pytest.mark.parametrize("kind", ["jsonl", pytest.param("huggingface", marks=pytest.mark.slow), "images", "zarr"])
 def test_a_run_that_is_killed_twice_writes_the_same_bytes(tmp_path: Path, kind: str):
     write(make_config(tmp_path / "plain", kind, 600, **fit_arguments(kind, shard_items=100, part_items=20)))
     expected = read_bytes(tmp_path / "plain")

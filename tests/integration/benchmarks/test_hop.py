@@ -33,6 +33,7 @@ def run_hop(*options):
     return run_benchmark("hop", *TINY, *options)
 
 
+@pytest.mark.slow
 def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     before = list_segments("psm_", "hop_", "torch_")
     done = run_hop("--sizes", "1KB", "--json", str(tmp_path / "hop.json"))

@@ -69,6 +69,7 @@ def test_every_contestant_of_a_part_has_a_row_and_the_same_batches(part, images,
     assert found["machine"]["cpus"] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 10)
 def test_the_quickstart_and_its_dataset_yield_the_same_batches(images, tmp_path):
     only = "quickstart:stagepipe,quickstart:DataLoader 2 workers prefetch 2"
