@@ -63,15 +63,18 @@ class KeptFiles:
         self._folder = folder
 
     def get_path(self, name: str) -> Path:
-        """Return where a file is, or would be. Who uses it sets its time, so that it stays."""
-        path = get_cache_dir() / self._folder / name
+        """Return where a file is, or would be. This counts as a use of the file: its time is set, so that it stays."""
+        path = self._locate(name)
         with contextlib.suppress(OSError):
             os.utime(path)
         return path
 
+    def _locate(self, name: str) -> Path:
+        return get_cache_dir() / self._folder / name
+
     def write(self, name: str, write: Callable[[Path], object], *, mode: int = 0o600) -> None:
         """Put a file that `write` writes into its place, whole. Raises OSError if it cannot be kept."""
-        path = get_cache_dir() / self._folder / name
+        path = self._locate(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_unused(path.parent)
         with replace_when_written(path, mode=mode) as unfinished:
@@ -80,11 +83,10 @@ class KeptFiles:
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
         """Hold the lock of a file, so that one process makes it while the others wait. No lock: each makes it."""
-        path = get_cache_dir() / self._folder / f"{name}.lock"
+        path = self._locate(f"{name}.lock")
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(
-                OSError
-            ):  # a folder that cannot be written, or a network file system without locks
+            # An error: a folder that cannot be written, or a network file system without locks.
+            with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, descriptor)

@@ -57,6 +57,8 @@ class CostCache:
 
     def load(self) -> KeptCosts | None:
         """Return the costs; None if there are none of the last day, or the file is damaged or another user's."""
+        if not self._name:  # the folder itself would be opened
+            return None
         with contextlib.suppress(OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
             fd = os.open(_KEPT.get_path(self._name), os.O_RDONLY | os.O_NONBLOCK)  # a pipe there does not block
             with os.fdopen(fd, "rb") as file:
