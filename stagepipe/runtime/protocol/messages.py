@@ -79,7 +79,7 @@ class ForcedSkip(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UnbatchedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Items that a stage with a `batch` processes one by one, to find the one that kills its worker."""
+    """Items that a stage processes one by one instead of together, to find the one that kills its worker."""
 
     stage: str
     first_item: int

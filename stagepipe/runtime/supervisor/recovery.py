@@ -15,6 +15,7 @@ Invariants. Who breaks one loses items, delivers some twice, or hands out memory
 - Every death that is recovered begins an era, before its successor is started: it allocates where no dead worker did.
 - `Wipe` follows only once every process has entered the newest era, and spares what any of them reports as leased.
 - A death is blamed on an item only in the epoch in which its worker was: items of two epochs have the same numbers.
+- A death with several items in progress is blamed on none: from the next seek on, each of them is tried alone.
 - Every later seek of an epoch names all that is poison in it, and all ranges to process one by one.
 - What an older generation reports is void. The first failure stays; one of generation 0 stays for good, any other until
   the next seek. A failure outweighs a seek, and a seek a full arena: it makes room as well.
@@ -38,7 +39,10 @@ from stagepipe.transport import LeaseExtent
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDeath:
-    """A worker has died. `key`: the item that `stage` was processing in `epoch`, or (); `item_count`: of a batch."""
+    """A worker has died. `key`: the item that `stage` was processing in `epoch`, or ().
+
+    `suspects`: the first and last numbers of items that were in progress together, such as a batch. Then `key` is one.
+    """
 
     stage: StagePlan
     worker: int
@@ -49,7 +53,7 @@ class WorkerDeath:
     epoch: int = 0
     key: Key = ()
     item: str = ""
-    item_count: int = 1
+    suspects: Sequence[tuple[int, int]] = ()
     uptime_ns: int | None = None  # since it became ready; None: it never was
     is_memory_fault: bool = False  # SIGSEGV or SIGBUS: its item is not retried unless `retries` says so
     is_order_point: bool = False  # its stage has no `on_error`
@@ -60,6 +64,8 @@ class WorkerDeath:
     def description(self) -> str:
         """The death in a sentence: stage, worker, item, pid and cause."""
         item = f", item {self.item}" if self.item else ""
+        if self.suspects:
+            item += " or one in progress with it"
         starting = "" if self.uptime_ns is not None else " during start-up"
         return f"stage {self.stage.row}, worker {self.worker}{item} (pid {self.pid}) {self.cause}{starting}"
 
@@ -254,14 +260,13 @@ class RestartPolicy:
         if kill_count:
             subject = "its worker" if kill_count == 1 else f"it killed {kill_count} workers; the last one"
             self._poison_items[death.epoch, death.stage.name, death.key] = f"{subject} {death.cause}", kill_count
-        if death.item_count > 1:  # processed one by one, the item that kills is found
-            first = death.key[0]
-            self._unbatched_ranges.add((death.epoch, death.stage.name, first, first + death.item_count - 1))
+        # Processed one by one, the item that kills is found.
+        self._unbatched_ranges.update((death.epoch, death.stage.name, *suspects) for suspects in death.suspects)
         return self._compute_backoff_s(death)
 
     def _count_poison_kills(self, death: WorkerDeath) -> int:
         """How many workers the item has killed, if it is poison; else 0."""
-        if not death.key or death.item_count > 1:
+        if not death.key or death.suspects:
             return 0
         item_id = (death.epoch, death.stage.name, death.key)
         self._kills_by_item[item_id] += 1
@@ -304,7 +309,7 @@ class RestartPolicy:
         ]
 
     def find_unbatched_ranges(self, epoch: int) -> list[UnbatchedRange]:
-        """The items that are processed one by one instead of in batches."""
+        """The items that are processed one by one instead of together."""
         return [
             UnbatchedRange(stage, first, last)
             for range_epoch, stage, first, last in sorted(self._unbatched_ranges)
@@ -431,7 +436,7 @@ class Recovery:
         """A worker may still have been at an item of an epoch that was left: then it is nobody's fault."""
         if death.epoch == self.epoch:
             return death
-        return replace(death, epoch=self.epoch, key=(), item="", item_count=1)
+        return replace(death, epoch=self.epoch, key=(), item="", suspects=())
 
     def _on_stall(self, stall: Stall) -> list[Action]:
         self._stall_count += 1

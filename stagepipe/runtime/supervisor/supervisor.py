@@ -383,7 +383,7 @@ class RecoveryCoordinator:
                 epoch=region[ProcessCounter.CURRENT_EPOCH],
                 key=key,
                 item=format_item(self._plan.shard, key),
-                item_count=max(last_item_plus_one - key[0], 2) if key and last_item_plus_one else 1,
+                suspects=[(key[0], last_item_plus_one - 1)] if key and last_item_plus_one else [],
                 uptime_ns=died_at_ns - (worker.ready_at_ns or died_at_ns) if was_ready else None,
                 is_memory_fault=worker.has_memory_fault,
                 was_killed_externally=worker.was_killed_externally,

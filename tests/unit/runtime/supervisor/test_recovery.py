@@ -381,11 +381,27 @@ def test_an_item_with_a_memory_fault_is_not_retried_unless_the_stage_has_retries
     assert decide_all(RestartPolicy(max_restarts=10), *deaths) == [0.0]
 
 
-def test_a_death_in_a_batch_blames_no_item_and_unbatches_them():
+@pytest.mark.parametrize("suspects", [[(4, 11)], [(4, 4), (9, 9)]], ids=["batch", "threads"])
+def test_a_death_with_several_items_in_progress_blames_none_and_separates_them(suspects):
     policy = RestartPolicy(max_restarts=10)
-    assert decide_all(policy, *[death(key=(4,), item_count=8)] * 5) == [0.0] * 5
+    together = death(key=(4,), suspects=suspects, is_memory_fault=True)
+    assert decide_all(policy, *[together] * 5) == [0.0] * 5
     assert policy.find_poison(0) == []
-    assert policy.find_unbatched_ranges(0) == [UnbatchedRange("decode", 4, 11)]
+    assert policy.find_unbatched_ranges(0) == [UnbatchedRange("decode", *each) for each in suspects]
+    assert policy.find_unbatched_ranges(1) == []
+
+
+def test_an_item_that_kills_alone_after_it_has_killed_with_others_is_blamed_for_the_former_only():
+    policy = RestartPolicy(max_restarts=10)
+    stage = replace(STAGE, on_error="skip", retries=1)
+    decide_all(policy, death(stage=stage, key=(4,), suspects=[(4, 4), (5, 5)]), death(stage=stage, key=(5,)))
+    assert policy.find_poison(0) == []
+    policy.decide(death(stage=stage, key=(5,)))
+    assert [(skip.key, skip.kill_count) for skip in policy.find_poison(0)] == [((5,), 2)]
+
+
+def test_a_death_with_several_items_in_progress_names_no_single_one():
+    assert "item 4 or one in progress with it (pid" in death(key=(4,), item="4", suspects=[(4, 4), (8, 9)]).description
 
 
 def test_a_stateful_stage_cannot_be_restarted():
