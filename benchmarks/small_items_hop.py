@@ -95,15 +95,21 @@ class StagepipeChannel:
     def open_sender(self) -> tuple[Send, Callable[[], object]]:
         memory, rule = SharedMemoryPool(None, {}, {}), TransportRule(threshold_bytes=32768)
         sender = Sender(self._pipe.write_fd, memory, rule, self._wake_event, bool, _make_recorder(len(SEND_PHASES)))
-        sender.limit_packet(self._max_entries)
-        return lambda item, number: sender.send([item], 1, (number,), 1, b""), sender.flush
+        sender.limit_message(self._max_entries)
+        sender.start_generation(1)
+
+        def send(item: Any, number: int) -> None:
+            if not sender.add(item, (number,)):
+                sender.send([item], 1, (number,), 1, b"")
+
+        return send, sender.flush
 
     def open_receiver(self) -> Callable[[], Any]:
         memory, recorder = SharedMemoryPool(None, {}, {}), _make_recorder(len(RECEIVE_PHASES))
         receiver = Receiver(self._pipe.read_fd, memory, self._wake_event, bool, recorder)
 
         def receive() -> Any:
-            packet = receiver.receive(1)
+            packet = receiver.receive_one(1)
             assert packet is not None
             return packet.value
 

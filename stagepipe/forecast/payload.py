@@ -100,7 +100,7 @@ _PACKET_BYTES = 4096
 _ENTRY_HEADER_BYTES = 48
 _MIN_BLOCK_ITEM_BYTES = 1341
 _BLOCK_BYTES = 32 << 10
-"""Larger items that fit a packet share a block of this size, and its packet: `transport/small_items.py`."""
+"""Larger items that fit a packet share a block of this size, and its packet: `transport/chunk.py`."""
 _MAX_SENDER_NS = 50_000
 """Only stages that take less hold items back for a packet."""
 _MAX_PACKET_WORK_NS = 200_000

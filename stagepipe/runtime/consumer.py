@@ -454,7 +454,7 @@ class HopReader:
         if self.memory.lease_count > EXPECTED_LEASES or self._held_memory.held_bytes:
             self._receiver.copy_all = self._held_memory.check()
         try:
-            return self._receiver.receive(generation)
+            return self._receiver.receive_one(generation)
         except UnreadableItemError as error:
             item = format_item(self._shard, error.key)
             raise RunError(

@@ -35,7 +35,6 @@ from stagepipe.transport.packing import Packer
 from stagepipe.transport.receiver import Receiver
 from stagepipe.transport.reorder import ReorderBuffer
 from stagepipe.transport.sender import Sender
-from stagepipe.transport.small_items import Outbox
 
 
 @contextlib.contextmanager
@@ -89,7 +88,7 @@ CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     **_before_and_after("take", (SharedMemoryPool,), "allocate"),
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),
     "pack.after": CrashPoint((Packer,), "pack_entry", is_after=True),
-    "hold.after": CrashPoint((Outbox,), "add", is_after=True),  # perhaps with entries that only this process has
+    "hold.after": CrashPoint((HopOutput,), "add", is_after=True),  # perhaps with items that only this process has
     **_before_and_after("send", (Sender,), "_write_packet"),
     "fragment.before": CrashPoint((sender,), "split_into_fragments", is_after=False),
     **_before_and_after("release", (ReleasePipes,), "_send_to"),

@@ -7,13 +7,14 @@ pipe          the packet pipe of a hop, wake events, and waits for them
 memory        the shared memory of a process, and the leases that keep its blocks in use
 codec         an item as a pickle and buffers, and back
 packing       puts the parts of an item where the rule places them
-small_items   small items that share a packet
+chunk         consecutive plain items in one message
 sender        the sending end of a hop
 receiver      the receiving end of a hop
 reorder       the order of items, restored at an order point
 traced_ends   both ends in a run that is traced
 """
 
+from stagepipe.transport.chunk import ArrayLayout, hold_arrays, measure_arrays, put_arrays, take_arrays
 from stagepipe.transport.codec import EncodedBuffer, Encoder, decode, reduce_storage
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
@@ -42,7 +43,6 @@ from stagepipe.transport.rule import (
     Way,
 )
 from stagepipe.transport.sender import Sender
-from stagepipe.transport.small_items import ArrayLayout, hold_arrays, measure_arrays, put_arrays, take_arrays
 from stagepipe.transport.traced_ends import make_receiver, make_sender
 from stagepipe.transport.transports import (
     Transport,

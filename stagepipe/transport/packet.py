@@ -7,7 +7,7 @@
         key parts    4 bytes each, for items that a generator made
         descriptors  the location of each buffer: in an arena, or inline further down
         meta         the cursor of an order point, from which to continue after this item (opaque here)
-        pickle       the item without its buffers; of a PLAIN_RUN: (keys, items)
+        pickle       the item without its buffers; of a CHUNK: (items, small arrays, tombstones)
         buffers      the small ones, each at a multiple of 16
 
 The checksum is the CRC-32 of all bytes after the first entry's work: a damaged packet is rejected as a whole and has no
@@ -68,7 +68,7 @@ class PacketKind(IntEnum):
     END_OF_PARTS = 4  # a generator has ended after `count` parts
     END_OF_SEGMENT = 5  # the segment has ended after `count` items
     FRAGMENTED = 6  # an item too large for a packet: `count_or_bytes` bytes follow in fragments
-    PLAIN_RUN = 8  # `count_or_bytes` items that are pickled together with their keys; 7 is the kind of a fragment
+    CHUNK = 8  # `count_or_bytes` consecutive items that are pickled together; 7 is the kind of a fragment
 
 
 _new_tuple = tuple.__new__
@@ -103,7 +103,7 @@ class Entry(NamedTuple):
     generation: int
     key: Key
     samples: int
-    count_or_bytes: int  # the count of END_OF_PARTS, END_OF_SEGMENT and PLAIN_RUN, the bytes of FRAGMENTED
+    count_or_bytes: int  # the count of END_OF_PARTS, END_OF_SEGMENT and CHUNK, the bytes of FRAGMENTED
     sender_ns: int
     sent_at_ns: int
     nbytes: int

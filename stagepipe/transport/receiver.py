@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-from stagepipe.core import Key, TransportError
+from stagepipe.core import SKIP, Key, TransportError
 from stagepipe.timing import DurationRecorder, TransferKind
+from stagepipe.transport.chunk import decode_chunk, lease_chunk, shift_key
 from stagepipe.transport.codec import decode
 from stagepipe.transport.memory import BlockId, Lease, SharedMemoryPool
 from stagepipe.transport.packet import (
@@ -36,12 +38,15 @@ from stagepipe.transport.packet import (
 )
 from stagepipe.transport.pipe import PipeWaiter, WakeEvent
 from stagepipe.transport.sender import IDLE_TICK_INTERVAL_S, LEASED_TICK_INTERVAL_S, InterruptCheck
-from stagepipe.transport.small_items import PLAIN_RUN, lease_run, unpack_run
 
 
 @dataclass(slots=True)
 class ReceivedPacket:
-    """A received entry of a packet, with its item decoded. `count`: of a chunk, its items, set by its order point."""
+    """A received entry of a packet, with its item decoded.
+
+    A chunk (kind CHUNK): `value` is the list of its `count` items, SKIP for a dropped one; `key` is that of the first
+    item, and the last number of the others' keys follows on. Each counts for one sample and has no meta.
+    """
 
     kind: int
     key: Key
@@ -160,54 +165,16 @@ def _read_descriptor_table(entry: Entry, memory: SharedMemoryPool) -> tuple[Buff
 _ITEM = int(PacketKind.ITEM)
 _PIPE = int(TransferKind.PIPE)
 
-RunItems = Generator[ReceivedPacket, None, None]
+_CHUNK: Final = int(PacketKind.CHUNK)
+_TOMBSTONE: Final = int(PacketKind.TOMBSTONE)
 
 
-class RunReader(Protocol):
-    """The receiver that takes the items: its attributes as they are when an item's turn comes."""
-
-    is_readonly: bool
-    on_item: Callable[[Key], None]
-    unwanted_keys: frozenset[Key]
-    queue_ns: int
-    items_in_hand: int
-
-
-def open_run(
-    entry: Entry, receive_ns: int, reader: RunReader, recorder: DurationRecorder, memory: SharedMemoryPool
-) -> RunItems:
-    """Unpickle the items of a run, and yield each when its turn comes; `receive_ns` is what reading the entry took.
-
-    The times of those that were taken are recorded together, at the end or when the generator is closed.
-    """
-    begin_ns = perf_counter_ns()
-    block = lease_run(entry, memory)
-    nbytes = entry.nbytes if block is None else entry.nbytes + block.size
-    keys, values = unpack_run(entry, readonly=reader.is_readonly, block=block)
-    del block
-    count = len(keys)
-    decode_ns = (perf_counter_ns() - begin_ns) // count
-    receive_ns //= count
-    sent_at_ns = entry.sent_at_ns
-    row_ns = (0, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
-    ledger_entry = (_PIPE, nbytes // count, receive_ns)
-    queue_times_ns: list[int] = []
-    try:
-        for key, value in zip(keys, values, strict=True):
-            reader.items_in_hand = count = count - 1
-            if reader.unwanted_keys and key in reader.unwanted_keys:
-                yield ReceivedPacket(_ITEM, key, 1, 0, b"", None)
-                continue
-            reader.on_item(key)
-            reader.queue_ns = queue_ns = perf_counter_ns() - sent_at_ns
-            queue_times_ns.append(queue_ns)
-            if not count:  # not after the yield: nobody may ask for another item
-                recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
-                queue_times_ns = []
-            yield ReceivedPacket(_ITEM, key, 1, 0, b"", value)
-    finally:
-        if queue_times_ns:
-            recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
+def split_chunk(packet: ReceivedPacket) -> list[ReceivedPacket]:
+    """The items of a chunk as packets."""
+    return [
+        ReceivedPacket(_ITEM if value is not SKIP else _TOMBSTONE, shift_key(packet.key, offset), 1, 0, b"", value)
+        for offset, value in enumerate(packet.value)
+    ]
 
 
 _FRAGMENTED = int(PacketKind.FRAGMENTED)
@@ -253,34 +220,52 @@ class Receiver:
         """The time to unpack the packet in hand, for each of its entries."""
         self._entries: list[Entry] = []
         """The entries of the packet in hand whose turn has not come, the last one first."""
-        self._run: RunItems | None = None
-        """The items of the run in hand."""
-        self._run_generation = 0
-        self.items_in_hand = 0
-        """Items of the last generation that need no wait and no decoding."""
+        self._chunk_rows: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
+        """Of the chunk in hand, whose times are not recorded yet: durations, ledger entry, items, when opened."""
+        self._singles: deque[ReceivedPacket] = deque()
+        """The items of the chunk in hand, for `receive_one`."""
+        self._singles_generation = 0
+        self._chunk_sent_ns = 0
         self._expects_wait = False
         """Whether the last packet was waited for: then the next one too, and a read before that would find nothing."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
 
-    def receive(  # noqa: C901 - the frequent case comes first, without a call of its own
-        self, generation: int, timeout_s: float | None = None
-    ) -> ReceivedPacket | None:
+    @property
+    def items_in_hand(self) -> int:
+        """How many items `receive_one` returns without a wait and without decoding."""
+        return len(self._singles)
+
+    def receive_one(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
+        """`receive`, the items of a chunk one by one. `on_item` is called with each key."""
+        if self._singles and self._singles_generation != generation:
+            self._singles.clear()
+        if not self._singles:
+            packet = self.receive(generation, timeout_s)
+            if packet is None or packet.kind != _CHUNK:
+                return packet
+            self._singles.extend(split_chunk(packet))
+            self._singles_generation = generation
+        single = self._singles.popleft()
+        if single.kind == _ITEM:
+            if self.unwanted_keys and single.key in self.unwanted_keys:
+                single.value = None
+            else:
+                self.on_item(single.key)
+        self.queue_ns = max(perf_counter_ns() - self._chunk_sent_ns, 0)
+        return single
+
+    def receive(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
         """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
-        Entries of older generations are dropped and their blocks released. One of a newer generation is kept until
-        this process has entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError
-        if the entry's item cannot be unpickled.
+        A chunk is returned whole; `on_item` is not called for its items, which decoding cannot kill. Entries of older
+        generations are dropped and their blocks released. One of a newer generation is kept until this process has
+        entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError if the entry's
+        item cannot be unpickled.
         """
-        run = self._run
-        if run is not None:
-            if self._run_generation == generation:
-                for item in run:
-                    return item
-            run.close()
-            self._run = None
-            self.items_in_hand = 0
+        if self._chunk_rows is not None:
+            self._record_chunk()
         self._memory.flush_releases_if_many()
         while True:
             entries = self._entries
@@ -364,10 +349,8 @@ class Receiver:
 
     def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
         kind = entry.kind
-        if kind == PLAIN_RUN:
-            self._run = open_run(entry, self._receive_ns, self, self._recorder, self._memory)
-            self._run_generation = entry.generation
-            return next(self._run)
+        if kind == _CHUNK:
+            return self._open_chunk(entry)
         if kind not in {_ITEM, _FRAGMENTED}:
             return ReceivedPacket(kind, entry.key, entry.samples, entry.count_or_bytes, entry.meta, None)
         key = entry.key
@@ -403,6 +386,31 @@ class Receiver:
         durations_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
         self._recorder.add(durations_ns, (transfer_kind, nbytes, receive_ns))
         return ReceivedPacket(_ITEM, entry.key, entry.samples, 0, entry.meta, value)
+
+    def _open_chunk(self, entry: Entry) -> ReceivedPacket:
+        begin_ns = perf_counter_ns()
+        block = lease_chunk(entry, self._memory)
+        nbytes = entry.nbytes if block is None else entry.nbytes + block.size
+        values = decode_chunk(entry, readonly=self.is_readonly, block=block)
+        del block
+        count = len(values)
+        now_ns = perf_counter_ns()
+        self._chunk_sent_ns = sent_at_ns = entry.sent_at_ns
+        self.queue_ns = queue_ns = max(begin_ns - sent_at_ns, 0)
+        receive_ns, decode_ns = self._receive_ns // count, (now_ns - begin_ns) // count
+        row_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
+        self._chunk_rows = row_ns, (_PIPE, nbytes // count, receive_ns), count, now_ns
+        return ReceivedPacket(_CHUNK, entry.key, 1, count, b"", values)
+
+    def _record_chunk(self) -> None:
+        """Record the times of a chunk's items, which have waited for those before them: at about equal intervals."""
+        if self._chunk_rows is None:
+            return
+        row_ns, ledger_entry, count, opened_ns = self._chunk_rows
+        self._chunk_rows = None
+        elapsed_ns = perf_counter_ns() - opened_ns
+        queue_times_ns = [row_ns[0] + elapsed_ns * index // count for index in range(count)]
+        self._recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
 
     def _decode_small(self, entry: Entry) -> ReceivedPacket:
         """`_decode_entry` for an item without buffers, the case that must be fast."""
@@ -458,6 +466,7 @@ class Receiver:
 
     def close(self) -> None:
         """Close the waiter. The pipe stays open."""
+        self._record_chunk()
         self._waiter.close()
 
 

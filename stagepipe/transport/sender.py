@@ -1,23 +1,47 @@
-"""The sending end of a hop, with every phase timed. A process has at most one `Sender`."""
+"""The sending end of a hop, with every phase timed. A process has at most one `Sender`.
+
+What is small shares a message. Consecutive plain items form a chunk (`chunk.py`); other small items and the packets
+without an item are entries; a packet holds several of both, in order. The caller says how many items a message may hold
+(`limit_message`), and calls `flush` before every wait. User code may wait too: while it runs, another thread may call
+`write_late`, which writes what has been held for 10 ms, unless that code keeps the interpreter's lock.
+"""
 
 from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from stagepipe.core import Key
-from stagepipe.timing import DurationRecorder
+import numpy as np
+
+from stagepipe.core import SKIP, ArenaFullError, Key
+from stagepipe.timing import DurationRecorder, TransferKind
+from stagepipe.transport.chunk import (
+    CHUNK_BLOCK_BYTES,
+    CHUNK_BYTES,
+    GAP_BYTES,
+    KEY_PART_BYTES,
+    MAX_PACKET_ITEM_BYTES,
+    PLAIN_ROOM_BYTES,
+    encode_chunk,
+    hold_arrays,
+    measure_plain,
+    shift_key,
+)
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.packet import (
+    MAX_ENTRY_BYTES,
     PICKLE_BUFFER,
+    PacketFlag,
     PacketHeader,
     PacketKind,
     check_entry_fits,
     encode_body,
+    join_entries,
     pack,
     pack_entry,
     split_into_fragments,
@@ -27,14 +51,6 @@ from stagepipe.transport.packet import (
 from stagepipe.transport.packing import CarriedBlocks, Packer, SendCounts
 from stagepipe.transport.pipe import PipeWaiter, WakeEvent
 from stagepipe.transport.rule import SHARED_MEMORY, TransportRule
-from stagepipe.transport.small_items import (
-    MAX_PACKET_ITEM_BYTES,
-    PLAIN_ROOM_BYTES,
-    Outbox,
-    RunBlocks,
-    hold_arrays,
-    measure_plain,
-)
 
 LEASED_TICK_INTERVAL_S = 0.01
 """The tick interval of a wait while this process holds leases: the longest that a released block stays in use."""
@@ -43,9 +59,24 @@ IDLE_TICK_INTERVAL_S = 0.25
 
 _CHANGEABLE: Final = frozenset({dict, list})
 """The plain containers that their owner may change."""
+_LATE_NS: Final = 10_000_000
+"""What has been held so long is late: the process is busy with something slow."""
+_CHUNK: Final = int(PacketKind.CHUNK)
+_PIPE: Final = int(TransferKind.PIPE)
 
 InterruptCheck = Callable[[], bool]
 """Called at every tick of a wait. True ends the wait: a seek or the end of the run comes first."""
+
+
+class EntryTimes(NamedTuple):
+    """The times of an entry, each for one of its items. `first_ns`: when the first was held."""
+
+    encode_ns: int
+    copy_ns: int
+    nbytes: int
+    first_ns: int
+    items: int = 0
+    """Of a chunk; 0: a single item."""
 
 
 class Sender:
@@ -76,72 +107,198 @@ class Sender:
         self._min_out_of_band_bytes = rule.min_out_of_band_bytes
         self._encoder = Encoder(memory, rule.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, rule, rule_word or (rule.word,), self.counts)
-        self._may_pickle_later = False
-        self._forces_shared_memory = rule.mode == SHARED_MEMORY
         self._recorder = recorder
+        self._chunk_blocks = CarriedBlocks(self._encoder, memory)
+        """Carries the block of a chunk."""
         has_blocks = rule.uses_blocks and memory.arena is not None
-        run_blocks = RunBlocks(CarriedBlocks(self._encoder, memory)) if has_blocks else None
         self._max_plain_bytes = PLAIN_ROOM_BYTES if has_blocks else MAX_PACKET_ITEM_BYTES
-        self._outbox = Outbox(self._write_packet, self._try_write, recorder, self.counts, run_blocks)
-
-    @property
-    def blocked_ns(self) -> int:
+        self._makes_chunks = rule.mode != SHARED_MEMORY
+        self._max_items = 1
+        self._may_chunk = False
+        self.blocked_ns = 0
         """How long this process has waited for room in the pipe."""
-        return self._outbox.blocked_ns
+        self.last_send_ns = 0
+        """What the last write took for each of its items."""
+        self._generation = 0
+        self._lock = threading.Lock()
+        """Guards what is held, against `write_late`."""
+        self._entries: list[bytes] = []
+        self._times: list[EntryTimes] = []
+        self._values: list[Any] = []
+        """The chunk in the making, after the entries."""
+        self._chunk_key: Key = ()
+        self._chunk_ns = 0
+        self._hold_ns = 0
+        """What the first item of the chunk took to be held."""
+        self._next_key: Key = ()
+        """The key that continues the chunk."""
+        self._count = 0
+        """How many items and packets are held; too many after `write_late`."""
+        self._nbytes = 0
+        """The most bytes that they take; the same."""
+        self._room_bytes = MAX_ENTRY_BYTES
+        """More than a packet's: the chunk goes into a block, and no entries are held."""
+        self._first_ns = 0
+        """When the first of what is held was held."""
+        self._was_held = False
+        """Whether anything was held since `write_late` has looked."""
+        self._late_records: list[tuple[list[EntryTimes], int]] = []
+        """Written by `write_late`, and not recorded yet: times, when."""
+        self.is_watched = True
+        self.watch: Callable[[], None] | None = None
+        """Called, with `is_watched` set, where something is held and nobody calls `write_late` regularly."""
 
-    @blocked_ns.setter
-    def blocked_ns(self, value: int) -> None:
-        self._outbox.blocked_ns = value
+    # ------------------------------------------------------------------ what is held
 
-    def limit_packet(self, max_entries: int) -> None:
-        """Hold small items back so that up to `max_entries` share a packet; 1: none. `flush` before every wait."""
-        self._outbox.max_entries = max_entries
-        self._may_pickle_later = max_entries > 1 and not self._forces_shared_memory
+    def limit_message(self, max_items: int) -> None:
+        """Let up to `max_items` small items share a message; 1: each is written at once. `flush` before every wait."""
+        self._max_items = max_items
+        self._may_chunk = max_items > 1 and self._makes_chunks
+
+    def start_generation(self, generation: int) -> None:
+        """Begin a generation. What is held is of an older one, and dropped."""
+        self._take()
+        self._generation = generation
+
+    def add(  # noqa: C901 - no call that each small item would pay
+        self, value: Any, key: Key
+    ) -> bool | None:
+        """Hold a plain item, or SKIP for a dropped one, as the next of a chunk. False where `send` must take it.
+
+        It counts for one sample. None if a write was interrupted: all is then dropped.
+        """
+        if not self._may_chunk:
+            return False
+        begin_ns = 0 if self._values else perf_counter_ns()
+        if value is SKIP:
+            nbytes = GAP_BYTES
+        else:
+            nbytes = measure_plain(value, self._min_out_of_band_bytes, self._max_plain_bytes)
+            if not nbytes:
+                return False
+            if nbytes < 0:
+                value, nbytes = hold_arrays(value), -nbytes
+            elif type(value) in _CHANGEABLE:
+                value = value.copy()  # the stage may change its own
+        if (key != self._next_key or self._nbytes + nbytes > self._room_bytes) and not self._begin_chunk(nbytes, key):
+            return None
+        with self._lock:
+            values = self._values
+            if not values:
+                self._chunk_key = key
+                self._chunk_ns = now_ns = perf_counter_ns()
+                if begin_ns:
+                    self._hold_ns = now_ns - begin_ns
+                if not self._count:
+                    self._first_ns = now_ns
+            values.append(value)
+        self._next_key = (key[0] + 1,) if len(key) == 1 else (*key[:-1], key[-1] + 1)
+        self._count = count = self._count + 1
+        self._nbytes = held_bytes = self._nbytes + nbytes
+        if count >= self._max_items or held_bytes + nbytes > self._room_bytes:  # the next probably has this one's size
+            return self._write_held() or None
+        if not self.is_watched:
+            self._start_watch()
+        return True
+
+    def _begin_chunk(self, nbytes: int, key: Key) -> bool:
+        """Make room for an item that does not continue the chunk. False if interrupted."""
+        chunk_bytes = CHUNK_BYTES + KEY_PART_BYTES * len(key)
+        is_large = nbytes > MAX_PACKET_ITEM_BYTES
+        with self._lock:
+            self._close_chunk()
+        is_full = self._values or (is_large and self._entries) or self._nbytes + chunk_bytes + nbytes > MAX_ENTRY_BYTES
+        if is_full and not self._write_held():
+            return False
+        if is_large:
+            self._room_bytes = CHUNK_BLOCK_BYTES
+        self._nbytes += chunk_bytes
+        return True
+
+    def _close_chunk(self) -> None:
+        """Make the chunk an entry, so that other entries can follow. One for a block stays. Under the lock."""
+        if self._values and self._room_bytes == MAX_ENTRY_BYTES:
+            entry, times = self._pack_chunk(self._chunk_key, self._values)
+            self._values = []
+            self._entries.append(entry)
+            self._times.append(times)
+        if not self._values:
+            self._nbytes = sum(map(len, self._entries))
+            self._room_bytes = MAX_ENTRY_BYTES
+        self._next_key = ()
+
+    def _hold_entry(self, entry: bytes, times: EntryTimes | None, *, is_last: bool = False) -> bool:
+        """Hold an entry, or write it with what is held; False if that was interrupted. `is_last`: nothing follows."""
+        now_ns = perf_counter_ns() if times is None else times.first_ns
+        if self._max_items == 1 and not self._count:  # what an item costs that is not held
+            return self._write_and_record(join_entries((entry,), now_ns), [] if times is None else [times], now_ns, 1)
+        with self._lock:
+            self._close_chunk()
+        if (self._values or self._nbytes + len(entry) > MAX_ENTRY_BYTES) and not self._write_held():
+            return False
+        with self._lock:
+            self._entries.append(entry)
+            if times is not None:
+                self._times.append(times)
+            if not self._count:
+                self._first_ns = now_ns
+            self._nbytes = held_bytes = self._nbytes + len(entry)
+            self._count = count = self._count + 1
+        if is_last or count >= self._max_items or held_bytes + len(entry) > MAX_ENTRY_BYTES:
+            return self._write_held()
+        if not self.is_watched:
+            self._start_watch()
+        return True
+
+    def _start_watch(self) -> None:
+        self.is_watched = True
+        if self.watch is not None:
+            self.watch()
 
     def flush(self) -> bool:
-        """Write what is held back. False if interrupted; it is then dropped."""
-        return self._outbox.flush()
+        """Write what is held. False if interrupted; it is then dropped."""
+        return not self._count or self._write_held()
 
-    def discard(self) -> None:
-        """Drop what is held back: it is of an older generation."""
-        self._outbox.discard()
+    def _take(self) -> tuple[list[bytes], list[EntryTimes], list[Any]]:
+        """Take what is held: the entries, their times, and the values of the chunk after them."""
+        with self._lock:
+            held = self._entries, self._times, self._values
+            self._entries = []
+            self._times = []
+            self._values = []
+            self._was_held = True
+        self._count = 0
+        self._nbytes = 0
+        self._next_key = ()
+        self._room_bytes = MAX_ENTRY_BYTES
+        return held
+
+    # ------------------------------------------------------------------ an item that is not plain
 
     def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
-        """Send the item in `item_box`, or hold it back, and empty the box. False if interrupted; it is then dropped.
+        """Send the item in `item_box`, or hold it, and empty the box. False if interrupted; it is then dropped.
 
         The box releases the item before it is sent, so that buffers which nobody else holds are handed over without a
         copy. Raises what pickling the item raises, ArenaFullError, or TransportError; then no part of the item is kept.
         """
         begin_ns = perf_counter_ns()
-        outbox = self._outbox
-        if begin_ns <= outbox.hold_until_ns and samples == 1 and not meta and self._may_pickle_later:
-            item = item_box[0]
-            nbytes = measure_plain(item, key, self._min_out_of_band_bytes, self._max_plain_bytes)
-            if nbytes:
-                item_box.clear()
-                if nbytes < 0:
-                    value, nbytes = hold_arrays(item), -nbytes
-                    outbox.has_arrays = True
-                else:
-                    value = item.copy() if type(item) in _CHANGEABLE else item  # the stage may change its own
-                return outbox.add_plain(value, generation, key, nbytes, begin_ns)
         self._encoder.encode(item_box[0])
         item_box.clear()
         encoded_at_ns = perf_counter_ns()
         header = (generation, key, samples, meta)
         encode_ns = encoded_at_ns - begin_ns
-        entry = self._packer.pack_entry(header, encode_ns + self._outbox.last_send_ns)
+        entry = self._packer.pack_entry(header, encode_ns + self.last_send_ns)
         if entry is None:
             return self._send_alone(header, encode_ns)
         made_ns = perf_counter_ns()
-        return self._outbox.add(entry, made_ns, (encode_ns, made_ns - encoded_at_ns, made_ns, len(entry)))
+        return self._hold_entry(entry, EntryTimes(encode_ns, made_ns - encoded_at_ns, len(entry), made_ns))
 
     def _send_alone(self, header: PacketHeader, encode_ns: int) -> bool:
         """Send the encoded item in a packet of its own, after what is held back."""
         encoder = self._encoder
         packer = self._packer
         try:
-            if not self._outbox.flush():
+            if not self.flush():
                 encoder.clear()
                 return False
             begin_ns = perf_counter_ns()
@@ -152,7 +309,7 @@ class Sender:
             encoder.clear()
             copied_at_ns = perf_counter_ns()
             copy_ns = copied_at_ns - begin_ns
-            write_timestamps(packet, encode_ns + copy_ns + self._outbox.last_send_ns, copied_at_ns)
+            write_timestamps(packet, encode_ns + copy_ns + self.last_send_ns, copied_at_ns)
             waited_ns = self._write_packet(packet, copied_at_ns)
             if body is not None and waited_ns >= 0:
                 waited_ns = self._write_fragments(body, header[0], waited_ns)
@@ -163,12 +320,12 @@ class Sender:
         if waited_ns < 0:
             packer.carried.release()
             return False
-        self._outbox.last_send_ns = send_ns = perf_counter_ns() - copied_at_ns - waited_ns
+        self.last_send_ns = send_ns = perf_counter_ns() - copied_at_ns - waited_ns
         nbytes = len(packet) + (packer.bytes_in_blocks if body is None else len(body))
         self._recorder.add(
             (encode_ns, copy_ns, 0, send_ns, waited_ns), (packer.transfer_kind, nbytes, copy_ns + send_ns)
         )
-        self._outbox.blocked_ns += waited_ns
+        self.blocked_ns += waited_ns
         return True
 
     def send_marker(
@@ -178,7 +335,141 @@ class Sender:
         header = (generation, key, samples, meta)
         entry = pack_entry(kind, header, 0, count_or_bytes=count)
         check_entry_fits(entry, header)
-        return self._outbox.add(entry, perf_counter_ns(), is_last=kind == PacketKind.END_OF_SEGMENT)
+        return self._hold_entry(entry, None, is_last=kind == PacketKind.END_OF_SEGMENT)
+
+    # ------------------------------------------------------------------ what is held is written
+
+    def _write_held(self) -> bool:
+        key, is_large = self._chunk_key, self._room_bytes > MAX_ENTRY_BYTES
+        entries, times, values = self._take()
+        if is_large and values:
+            return self._write_large_chunk(key, values)
+        if values:
+            entry, chunk_times = self._pack_chunk(key, values)
+            entries.append(entry)
+            times.append(chunk_times)
+        if not entries:  # `write_late` was faster
+            return True
+        begin_ns = perf_counter_ns()
+        return self._write_and_record(join_entries(entries, begin_ns), times, begin_ns, len(entries))
+
+    def _pack_chunk(self, key: Key, values: Sequence[Any]) -> tuple[bytes, EntryTimes]:
+        """The entry of a chunk, and its times."""
+        begin_ns = perf_counter_ns()
+        data = encode_chunk(values)
+        count = len(values)
+        encode_ns = self._hold_ns + (perf_counter_ns() - begin_ns) // count
+        entry = pack_entry(
+            _CHUNK,
+            (self._generation, key, 1, b""),
+            encode_ns + self.last_send_ns,
+            count_or_bytes=count,
+            pickle_data=data,
+        )
+        return entry, EntryTimes(encode_ns, 0, len(entry) // count, self._chunk_ns, count)
+
+    def _write_large_chunk(self, key: Key, values: list[Any]) -> bool:
+        """Write a chunk that may exceed a packet: in a block, or in several packets where it has no memory."""
+        blocks, count = self._chunk_blocks, len(values)
+        blocks.block_ids = []
+        begin_ns = perf_counter_ns()
+        data = np.frombuffer(encode_chunk(values), np.uint8)
+        encoded_ns = perf_counter_ns()
+        encode_ns = self._hold_ns + (encoded_ns - begin_ns) // count
+        try:
+            arena, block, target = blocks.allocate(data.size, for_several_items=True)
+        except ArenaFullError:
+            return all(
+                self._write_and_record(join_entries((entry,), now_ns := perf_counter_ns()), [times], now_ns, 1)
+                for entry, times in self._split_chunk(key, values)
+            )
+        try:
+            target[:] = data
+            packet = pack(
+                _CHUNK,
+                (self._generation, key, 1, b""),
+                flags=PacketFlag.PICKLE_IN_BLOCK,
+                count_or_bytes=count,
+                descriptors=[(arena, 0, 0, block, 0, data.size)],
+            )
+            now_ns = perf_counter_ns()
+            copy_ns = (now_ns - encoded_ns) // count
+            write_timestamps(packet, encode_ns + copy_ns + self.last_send_ns, now_ns)
+            times = EntryTimes(encode_ns, copy_ns, data.size // count, self._chunk_ns, count)
+            is_written = self._write_and_record(packet, [times], now_ns, 1)
+        except BaseException:
+            blocks.release()
+            raise
+        if not is_written:
+            blocks.release()
+        return is_written
+
+    def _split_chunk(self, key: Key, values: Sequence[Any]) -> list[tuple[bytes, EntryTimes]]:
+        """`_pack_chunk` for a chunk that may exceed a packet: entries that each fit one."""
+        entry, times = self._pack_chunk(key, values)
+        if len(entry) <= MAX_ENTRY_BYTES:
+            return [(entry, times)]
+        middle = len(values) // 2
+        return self._split_chunk(key, values[:middle]) + self._split_chunk(shift_key(key, middle), values[middle:])
+
+    def _write_and_record(self, packet: bytearray, times: list[EntryTimes], begin_ns: int, entry_count: int) -> bool:
+        waited_ns = self._write_packet(packet, begin_ns)
+        if waited_ns < 0:
+            return False
+        count = entry_count + sum([entry_times.items - 1 for entry_times in times if entry_times.items])
+        self.blocked_ns += waited_ns
+        self.last_send_ns = (perf_counter_ns() - begin_ns - waited_ns) // count
+        self._record(times, begin_ns, waited_ns // count)
+        while self._late_records:
+            self._record(*self._late_records.pop(), 0)
+        return True
+
+    def _record(self, times: list[EntryTimes], begin_ns: int, wait_ns: int) -> None:
+        """Record the entries of a packet written at `begin_ns`; `wait_ns`: an item's share of the wait.
+
+        The items of a chunk were held one after the other, at about equal intervals.
+        """
+        recorder, send_ns, counts = self._recorder, self.last_send_ns, self.counts
+        for encode_ns, copy_ns, nbytes, first_ns, count in times:
+            ledger_entry = (_PIPE, nbytes, copy_ns + send_ns)  # a share of a block must not pass for a block's cost
+            held_ns = begin_ns - first_ns
+            if not count:
+                recorder.add((encode_ns, copy_ns, held_ns, send_ns, wait_ns), ledger_entry)
+                continue
+            if copy_ns:
+                counts.shared_memory_messages += count
+                counts.copied_bytes += nbytes * count
+            else:
+                counts.pipe_messages += count
+                counts.inline_bytes += nbytes * count
+            held_times_ns = [held_ns * index // count for index in range(count, 0, -1)]
+            recorder.add_alike((encode_ns, copy_ns, 0, send_ns, wait_ns), ledger_entry, 2, held_times_ns)
+
+    def write_late(self) -> bool:
+        """Write what has been held too long, if that needs no wait. Returns whether anything is or was held.
+
+        On another thread, which may not allocate a block: a chunk that exceeds a packet goes in several.
+        """
+        with self._lock:
+            was_held, self._was_held = self._was_held, False
+            now_ns = perf_counter_ns()
+            if now_ns - self._first_ns > _LATE_NS:
+                self._try_write_held(now_ns)
+            return was_held or bool(self._entries or self._values)
+
+    def _try_write_held(self, now_ns: int) -> None:
+        if self._entries:
+            if not self._try_write(join_entries(self._entries, now_ns)):
+                return
+            self._late_records.append((self._times, now_ns))
+            self._entries = []
+            self._times = []
+        for entry, times in self._split_chunk(self._chunk_key, self._values) if self._values else ():
+            if not self._try_write(join_entries((entry,), now_ns)):
+                return
+            self._late_records.append(([times], now_ns))
+            self._values = self._values[times.items :]
+            self._chunk_key = shift_key(self._chunk_key, times.items)
 
     # ------------------------------------------------------------------ a large item through the pipe
 

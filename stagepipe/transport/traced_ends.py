@@ -55,23 +55,40 @@ class TracedSender(Sender):
         self._rows = RowObserver(recorder)
         super().__init__(fd, memory, rule, wake_event, is_interrupted, self._rows, *others)
 
+    def add(self, value: Any, key: Key) -> bool | None:
+        """`Sender.add`, traced."""
+        count = self._rows.count
+        begin_ns = perf_counter_ns()
+        is_held = super().add(value, key)
+        if is_held is not False:
+            self._trace_item(begin_ns, key, count, is_failed=is_held is None)
+        return is_held
+
     def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
         """`Sender.send`, traced."""
-        trace, rows = self._trace, self._rows
-        if trace.generation != generation:
-            trace.enter_generation(generation)
-        count = rows.count
+        if self._trace.generation != generation:
+            self._trace.enter_generation(generation)
+        count = self._rows.count
         begin_ns = perf_counter_ns()
         is_sent = super().send(item_box, generation, key, samples, meta)
-        end_ns = perf_counter_ns()
+        self._trace_item(begin_ns, key, count, is_failed=not is_sent)
+        return is_sent
+
+    def start_generation(self, generation: int) -> None:
+        """`Sender.start_generation`, in the trace too."""
+        super().start_generation(generation)
+        self._trace.enter_generation(generation)
+
+    def _trace_item(self, begin_ns: int, key: Key, count: int, *, is_failed: bool) -> None:
+        """Trace an item that is sent, or held. `count`: the rows before it."""
+        trace, rows, end_ns = self._trace, self._rows, perf_counter_ns()
         written = rows.count - count
-        if written == 1 and rows.last_row_ns and not rows.last_row_ns[2]:  # this item, without a wait in the outbox
+        if written == 1 and rows.last_row_ns and not self._count:  # this item only
             encode_ns, copy_ns, _, send_ns, wait_ns = rows.last_row_ns
             first, second = pack_durations(encode_ns, copy_ns), pack_durations(send_ns, wait_ns)
             trace.add(_SEND, begin_ns, end_ns, key, 0, first, second)
         else:
-            trace.add(_SEND, begin_ns, end_ns, key, 0, 0, 0, written, is_failed=not is_sent)
-        return is_sent
+            trace.add(_SEND, begin_ns, end_ns, key, 0, 0, 0, written, is_failed=is_failed)
 
     def flush(self) -> bool:
         """`Sender.flush`, traced if anything was written."""
@@ -95,14 +112,14 @@ class TracedReceiver(Receiver):
         self._waited_until_ns = 0
         super().__init__(fd, memory, wake_event, is_interrupted, self._rows, *tick, **options)
 
-    def receive(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
-        """`Receiver.receive`, traced."""
+    def receive_one(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
+        """`Receiver.receive_one`, traced. A process with a trace takes each item by itself."""
         trace, rows = self._trace, self._rows
         if trace.generation != generation:
             trace.enter_generation(generation)
         count, items_in_hand = rows.count, self.items_in_hand
         begin_ns = perf_counter_ns()
-        packet = super().receive(generation, timeout_s)
+        packet = super().receive_one(generation, timeout_s)
         if packet is None or packet.kind != _ITEM:
             return packet
         end_ns = perf_counter_ns()

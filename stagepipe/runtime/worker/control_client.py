@@ -1,6 +1,7 @@
 """The worker's end of the control channel.
 
-A thread receives the commands, so that a seek or a stop interrupts any wait of the main thread.
+A thread receives the commands, so that a seek or a stop interrupts any wait of the main thread. It also writes what the
+sender holds back too long: the main thread may be in user code that waits.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 import os
 import select
 import threading
+from functools import partial
 
 import zmq
 
 from stagepipe.core import end_if_forked, this_process
 from stagepipe.runtime.protocol import Seek, Stop, WorkerEvent, decode_command, encode_message
-from stagepipe.transport import PipeWaiter, WakeEvent
+from stagepipe.transport import PipeWaiter, Sender, WakeEvent
 
+_WATCH = b"watch"
+_CHECK_INTERVAL_MS = 10
+_CHECKS_BEFORE_IDLE = 10
 _LINGER_MS = 2000
 """How long `close` waits for events that are not sent yet."""
 
@@ -37,6 +42,7 @@ class ControlClient:
         self.current_seek: Seek | None = None
         self._waiter = PipeWaiter(None, select.EPOLLIN, self.wake_event)
         self._supervisor_pidfd = supervisor_pidfd
+        self._sender: Sender | None = None
         self._zmq_context = zmq.Context()
         self._event_socket = self._zmq_context.socket(zmq.PAIR)
         self._event_socket.bind("inproc://events")
@@ -44,6 +50,12 @@ class ControlClient:
             target=self._run, args=(address, str(process).encode()), name="stagepipe-control", daemon=True
         )
         self._thread.start()
+
+    def attach_sender(self, sender: Sender) -> None:
+        """Call the sender's `write_late` every 10 ms while it holds anything."""
+        self._sender = sender
+        sender.watch = partial(self._event_socket.send, _WATCH)
+        sender.is_watched = False
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a command, for at most `timeout_s`."""
@@ -73,21 +85,39 @@ class ControlClient:
         poller.register(socket, zmq.POLLIN)
         poller.register(events, zmq.POLLIN)
         poller.register(self._supervisor_pidfd, zmq.POLLIN)
+        checks_left = 0
         try:
             while True:
-                ready = dict(poller.poll())
+                ready = dict(poller.poll(_CHECK_INTERVAL_MS if checks_left else None))
+                checks_left = self._check_held(checks_left)
                 if self._supervisor_pidfd in ready:  # the lifetime pipe may be held open by a fork
                     os._exit(1)
                 if events in ready:
                     event = events.recv()
                     if not event:
                         return
-                    socket.send(event)
+                    if event == _WATCH:
+                        checks_left = _CHECKS_BEFORE_IDLE
+                    else:
+                        socket.send(event)
                 if socket in ready:
                     self._handle_command(socket.recv())
         finally:
             events.close(linger=0)
             socket.close()
+
+    def _check_held(self, checks_left: int) -> int:
+        """Write what the sender holds too long. Returns after how many such checks they may end."""
+        if not checks_left or self._sender is None:
+            return checks_left
+        if self._sender.write_late():
+            return _CHECKS_BEFORE_IDLE
+        if checks_left == 1:
+            self._sender.is_watched = False
+            if self._sender.write_late():  # held between the last check and the line before
+                self._sender.is_watched = True
+                return _CHECKS_BEFORE_IDLE
+        return checks_left - 1
 
     def _handle_command(self, data: bytes) -> None:
         command = decode_command(data)

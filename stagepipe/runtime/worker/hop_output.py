@@ -12,7 +12,7 @@ from itertools import islice
 from time import process_time_ns, sleep
 from typing import Any, NamedTuple, Protocol
 
-from stagepipe.core import ArenaFullError, Key, TransportError, UsageError
+from stagepipe.core import SKIP, ArenaFullError, Key, TransportError, UsageError
 from stagepipe.machine import cpu_delay_ns
 from stagepipe.plan import ItemSample, PieceSample
 from stagepipe.runtime.execution import Box, ItemHeader, StageError, StageRunner
@@ -50,12 +50,27 @@ class HopOutput:
 
     def apply_seek(self, seek: Seek) -> None:
         """Start a generation. Parts that were delivered before the seek are sent as tombstones."""
-        self._sender.discard()
+        self._sender.start_generation(seek.generation)
         self._generation = seek.generation
         self._last_delivered_key = seek.segment_cursor(self._output_segment).last_key or ()
 
+    def add(self, value: Any, key: Key) -> bool:
+        """Take a plain item as the next one of a chunk, or SKIP for a dropped one. False where `send_item` must.
+
+        Raises SeekInterruptError after a seek.
+        """
+        if len(key) > 1 and key <= self._last_delivered_key:
+            return False
+        is_held = self._sender.add(value, key)
+        if is_held is None:
+            raise SeekInterruptError
+        return is_held
+
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item. Raises UnpicklableResultError where it cannot be pickled, SeekInterruptError after a seek."""
+        if samples == 1 and not meta and self.add(box[0], key):
+            box.clear()
+            return
         if key <= self._last_delivered_key and len(key) > 1 and not self._may_have_undelivered_parts(key):
             self.send_tombstone(key, samples, meta)
             return
@@ -81,6 +96,8 @@ class HopOutput:
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
         """Send a tombstone."""
+        if samples == 1 and not meta and self.add(SKIP, key):
+            return
         self._send_control(PacketKind.TOMBSTONE, key, samples=samples, meta=meta)
 
     def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
@@ -125,6 +142,11 @@ class ObservedHopOutput(HopOutput):
         """`sender` sends as in any run."""
         super().__init__(sender, output_segment=0)  # such a run never resumes inside an item, so no segment matters
         self._observer = observer
+
+    def add(self, value: Any, key: Key) -> bool:
+        """Take no item: `send_item` shows each."""
+        del value, key
+        return False
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Show the item, and send it."""

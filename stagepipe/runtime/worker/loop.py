@@ -189,6 +189,7 @@ class Worker:
             self._board.rule_word(spec.worker_group),
         )
         self._upkeep.attach_sender(self._sender)
+        control.attach_sender(self._sender)
         self._stages: list[StageRunner] = []
         self._generation = 0
         self._failed_generation = 0

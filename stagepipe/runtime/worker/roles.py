@@ -184,7 +184,7 @@ class StageRole:
     def step(self) -> None:
         """Process one item, up to `batch.size` of them, or for a short time those that came together."""
         try:
-            packet = self._receiver.receive(self._generation)
+            packet = self._receiver.receive_one(self._generation)
         except UnreadableItemError as error:
             self._reject(error)
             return
@@ -202,7 +202,7 @@ class StageRole:
             receiver = self._receiver
             latest_queue_ns = receiver.queue_ns + _MAX_STEP_NS  # in one packet, each waits for those before it
             while receiver.items_in_hand and receiver.queue_ns < latest_queue_ns:
-                packet = receiver.receive(self._generation)
+                packet = receiver.receive_one(self._generation)
                 if packet is None:
                     raise SeekInterruptError
                 self._push(packet)
@@ -253,7 +253,7 @@ class StageRole:
             region.clear_current_item(packets[-1].key)  # a death while it waits is no item's fault
             remaining_ns = deadline_ns - perf_counter_ns()
             try:
-                packet = self._receiver.receive(self._generation, max(remaining_ns, 0) / 1e9)
+                packet = self._receiver.receive_one(self._generation, max(remaining_ns, 0) / 1e9)
             except UnreadableItemError as error:
                 self._reject(error)
                 continue
@@ -377,7 +377,7 @@ class OrderPointRole:
 
     def _receive(self) -> None:
         try:
-            packet = self._receiver.receive(self._generation)
+            packet = self._receiver.receive_one(self._generation)
         except UnreadableItemError as error:
             raise self._stage.record_failure(error.key, error) from error
         if packet is None:

@@ -2,8 +2,8 @@
 
 At every tick of every wait, and every 100 ms. In the worker's process. Its successor continues the counters.
 
-PacketLimit limits how many small items share a packet, so that the workers behind a hop are evenly busy. A packet goes
-to one worker as a whole: with twenty slow items in each, one worker would be busy and the others idle.
+MessageLimit limits how many small items share a message. A message goes to one worker as a whole: with twenty slow
+items in each, one worker would be busy and the others idle. And an item waits in it for those made after it.
 
 SchedulingPolicy chooses SCHED_OTHER or SCHED_BATCH (sched(7)). Under SCHED_OTHER, a process that wakes up may preempt
 the running one. In a full pipeline that is often its own writer, in the middle of a send: on a fully loaded machine
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from time import perf_counter_ns, process_time_ns
@@ -47,52 +48,66 @@ _SEND_COUNTERS = {field.name: ProcessCounter[field.name.upper()] for field in fi
 """The counters of the board that a sender counts, by their names in SendCounts."""
 
 
-_MAX_PACKET_WORK_NS: Final = 200_000
-"""The work in a packet, of a reader that is one of several."""
+_MAX_READER_WORK_NS: Final = 200_000
+"""The work in a message, of a reader that is one of several."""
+_MAX_OWN_WORK_NS: Final = 500_000
+"""The work for a message: how long its first item waits for the last one."""
 _TRANSPORT_NS: Final = 5_000
 """What a reader spends on an item beside its stages."""
 _MIN_MEASURED_ITEMS: Final = 8
 
 
-class PacketLimit:
-    """The limit for one outgoing hop, by the segment's window and by the readers' work as measured lately."""
+class MessageLimit:
+    """The limit for one outgoing hop, by the segment's window and by what items have cost lately on both sides."""
 
-    def __init__(self, board: Board, segment: int, reader_processes: tuple[int, ...]) -> None:
-        """`segment`: that of the hop. `reader_processes`: the workers behind it; none if the consumer is."""
+    def __init__(self, board: Board, segment: int, process: int, reader_processes: tuple[int, ...]) -> None:
+        """`segment`: that of the hop, which `process` writes. `reader_processes`: none if the consumer reads it."""
         self._segment = segment
         self._reader_count = len(reader_processes)
-        regions = [board.region(process) for process in reader_processes]
-        self._stage_regions = [
-            [region.stage_region(index) for index in range(region.stage_count)] for region in regions
-        ]
+        self._own_work = MeasuredWork(board, (process,))
+        self._reader_work = MeasuredWork(board, reader_processes)
         self._window = 1
-        self._items = 0
-        self._busy_ns = 0
-        self._item_ns: float | None = None
 
     def start_generation(self, seek: Seek) -> None:
         """Take the windows of a generation."""
         self._window = max(seek.windows[self._segment], seek.small_item_windows[self._segment])
 
-    def compute_max_entries(self) -> int:
-        """Return how many entries a packet may have, by the reader's counters on the board as they are now."""
-        if self._reader_count <= 1:
-            return max(self._window // 2, 1)
-        self._measure_readers()
-        if self._item_ns is None:
+    def compute_max_items(self) -> int:
+        """Return how many items a message may have, by the counters on the board as they are now."""
+        item_ns = self._own_work.measure()
+        if item_ns is None:
             return 1
-        entries = min(self._window / (2 * self._reader_count), _MAX_PACKET_WORK_NS / (self._item_ns + _TRANSPORT_NS))
-        return max(int(entries), 1)
+        max_items = min(self._window / (2 * max(self._reader_count, 1)), _MAX_OWN_WORK_NS / (item_ns + _TRANSPORT_NS))
+        if self._reader_count > 1:
+            item_ns = self._reader_work.measure()
+            if item_ns is None:
+                return 1
+            max_items = min(max_items, _MAX_READER_WORK_NS / (item_ns + _TRANSPORT_NS))
+        return max(int(max_items), 1)
 
-    def _measure_readers(self) -> None:
-        """Measure the readers' work for an item since the last time."""
+
+class MeasuredWork:
+    """What the stages of some processes spend on an item, as measured lately."""
+
+    def __init__(self, board: Board, processes: Sequence[int]) -> None:
+        """`processes`: those of one stage."""
+        regions = [board.region(process) for process in processes]
+        self._stage_regions = [
+            [region.stage_region(index) for index in range(region.stage_count)] for region in regions
+        ]
+        self._items = 0
+        self._busy_ns = 0
+        self._item_ns: float | None = None
+
+    def measure(self) -> float | None:
+        """Return the nanoseconds for an item since the last measurement; None as long as there are too few items."""
         items = sum([regions[0][StageCounter.ITEMS] for regions in self._stage_regions])
-        if items - self._items < _MIN_MEASURED_ITEMS:
-            return
-        busy_ns = sum([region[StageCounter.BUSY_NS] for regions in self._stage_regions for region in regions])
-        self._item_ns = (busy_ns - self._busy_ns) / (items - self._items)
-        self._items = items
-        self._busy_ns = busy_ns
+        if items - self._items >= _MIN_MEASURED_ITEMS:
+            busy_ns = sum([region[StageCounter.BUSY_NS] for regions in self._stage_regions for region in regions])
+            self._item_ns = (busy_ns - self._busy_ns) / (items - self._items)
+            self._items = items
+            self._busy_ns = busy_ns
+        return self._item_ns
 
 
 _BACKPRESSURE_MEMORY_NS = 1_000_000_000
@@ -152,7 +167,7 @@ class WorkerUpkeep:
         self._held_memory = HeldMemoryLimit(
             memory, spec.memory_bytes * MAX_HELD_FRACTION, partial(self._publish_counter, ProcessCounter.HELD_BYTES)
         )
-        self._packet_limit = PacketLimit(board, spec.plan.output_segment, spec.reader_processes)
+        self._message_limit = MessageLimit(board, spec.plan.output_segment, spec.process, spec.reader_processes)
         self.next_flush_ns = 0
         self._flush_interval_ns = _FIRST_FLUSH_INTERVAL_NS
         self.lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
@@ -184,7 +199,7 @@ class WorkerUpkeep:
         self.next_flush_ns = now_ns + self._flush_interval_ns
         self._flush_interval_ns = min(2 * self._flush_interval_ns, _FLUSH_INTERVAL_NS)
         self._sender.flush()
-        self._limit_packet()
+        self._limit_message()
         self._write_counters(now_ns)
         self._write_memory(now_ns)
         self._scheduling_policy.update(now_ns)
@@ -193,11 +208,11 @@ class WorkerUpkeep:
 
     def start_generation(self, seek: Seek) -> None:
         """Take the windows of a generation."""
-        self._packet_limit.start_generation(seek)
-        self._limit_packet()
+        self._message_limit.start_generation(seek)
+        self._limit_message()
 
-    def _limit_packet(self) -> None:
-        self._sender.limit_packet(self._packet_limit.compute_max_entries())
+    def _limit_message(self) -> None:
+        self._sender.limit_message(self._message_limit.compute_max_items())
 
     def _write_counters(self, now_ns: int) -> None:
         self.send_recorder.flush()

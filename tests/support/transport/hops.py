@@ -114,6 +114,11 @@ class Hop:
 
     def send(self, item: Any, generation: int = 1, key: tuple[int, ...] = (0,)) -> bool:
         """Send `item`; the caller may hold a reference to it."""
+        if generation != self.sender._generation:
+            self.sender.start_generation(generation)
+        is_held = self.sender.add(item, key)
+        if is_held is not False:
+            return bool(is_held)
         return self.sender.send([item], generation, key, 1, b"")
 
     def send_from(self, item_box: list[Any], generation: int = 1, key: tuple[int, ...] = (0,)) -> bool:
@@ -122,7 +127,7 @@ class Hop:
 
     def receive(self, generation: int = 1, timeout_s: float = 10) -> Any:
         """The value of the next item."""
-        received = self.receiver.receive(generation, timeout_s)
+        received = self.receiver.receive_one(generation, timeout_s)
         assert received is not None
         return received.value
 

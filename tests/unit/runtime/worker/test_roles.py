@@ -13,7 +13,7 @@ from stagepipe.runtime.worker.roles import StageRole
 from stagepipe.spec import Target
 from stagepipe.timing import Board, BoardLayout, ProcessCounter, make_board_fd
 from stagepipe.transport import TransportRule
-from tests.support.packets import HoldingOutbox
+from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
 ITEMS = 40
@@ -37,8 +37,7 @@ def role_maker():
     """Makes a role of one stage, before which `ITEMS` plain items lie in a packet, and its output."""
     loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     sender = loop.hop.sender
-    sender.limit_packet(1000)
-    sender._outbox.__class__ = HoldingOutbox
+    hold_all(sender)
     layout = BoardLayout(1, (1,))
     region = Board(make_board_fd(layout), layout).region(0)
 

@@ -8,7 +8,7 @@ import pytest
 from stagepipe import Pipeline
 from stagepipe.core import Cursor
 from stagepipe.runtime.protocol import Seek
-from stagepipe.runtime.worker.upkeep import PacketLimit, SchedulingPolicy
+from stagepipe.runtime.worker.upkeep import MessageLimit, SchedulingPolicy
 from stagepipe.timing import Board, BoardLayout, StageCounter, make_board_fd
 from tests.support.pipelines import pipeline, stage
 
@@ -19,8 +19,9 @@ def board():
     return Board(make_board_fd(layout), layout)
 
 
-def make_limit(board, readers, window=1000):
-    limit = PacketLimit(board, 0, tuple(range(1, readers + 1)))
+def make_limit(board, readers, window=1000, own_item_ns=0):
+    limit = MessageLimit(board, 0, 0, tuple(range(1, readers + 1)))
+    work(board, 0, 100, own_item_ns)
     windows = [window]
     limit.start_generation(Seek(generation=1, epoch=0, cursor=Cursor(), windows=windows, small_item_windows=windows))
     return limit
@@ -28,44 +29,56 @@ def make_limit(board, readers, window=1000):
 
 def work(board, process, items, item_ns):
     """Let a process of two stages do some items."""
-    for index, share in ((0, 0.25), (1, 0.75)):
+    for index, share in ((0, 0.25), (1, 0.75)) if process else ((0, 1),):
         region = board.region(process).stage_region(index)
         region[StageCounter.ITEMS] += items
         region[StageCounter.BUSY_NS] += int(items * item_ns * share)
 
 
 @pytest.mark.parametrize("readers", [0, 1])
-def test_a_single_reader_is_limited_by_the_window_only(board, readers):
-    assert make_limit(board, readers).compute_max_entries() == 500
-    assert make_limit(board, readers, window=1).compute_max_entries() == 1
+def test_a_single_reader_is_limited_by_the_window(board, readers):
+    assert make_limit(board, readers, window=40).compute_max_items() == 20
+    assert make_limit(board, readers, window=1).compute_max_items() == 1
+
+
+@pytest.mark.parametrize("item_ns,items", [(0, 100), (20_000, 20), (95_000, 5), (400_000, 1), (10**9, 1)])
+def test_a_message_takes_500_us_of_the_own_work_at_most(board, item_ns, items):
+    assert make_limit(board, 1, own_item_ns=item_ns).compute_max_items() == items
+
+
+def test_nothing_is_held_before_the_own_work_was_measured(board):
+    limit = MessageLimit(board, 0, 0, (1,))
+    windows = [1000]
+    limit.start_generation(Seek(generation=1, epoch=0, cursor=Cursor(), windows=windows, small_item_windows=windows))
+    assert limit.compute_max_items() == 1
 
 
 def test_several_readers_get_single_items_until_they_were_measured(board):
     limit = make_limit(board, 4)
-    assert limit.compute_max_entries() == 1
+    assert limit.compute_max_items() == 1
     work(board, 1, 100, item_ns=5_000)
-    assert limit.compute_max_entries() == 20
+    assert limit.compute_max_items() == 20
 
 
 @pytest.mark.parametrize("item_ns,entries", [(0, 40), (15_000, 10), (95_000, 2), (1_000_000, 1)])
 def test_several_readers_get_200_us_of_work_at_most(board, item_ns, entries):
     limit = make_limit(board, 2)
     work(board, 2, 50, item_ns)
-    assert limit.compute_max_entries() == entries
+    assert limit.compute_max_items() == entries
 
 
 def test_several_readers_share_the_window(board):
     limit = make_limit(board, 4, window=40)
     work(board, 3, 50, item_ns=0)
-    assert limit.compute_max_entries() == 5
+    assert limit.compute_max_items() == 5
 
 
 def test_only_the_latest_work_counts(board):
     limit = make_limit(board, 2)
     for item_ns, entries in ((1_000_000, 1), (5_000, 20), (195_000, 1)):
         work(board, 1, 60, item_ns)
-        assert limit.compute_max_entries() == entries
-        assert limit.compute_max_entries() == entries, "nothing new was measured"
+        assert limit.compute_max_items() == entries
+        assert limit.compute_max_items() == entries, "nothing new was measured"
 
 
 pytestmark = pytest.mark.timeout(60)

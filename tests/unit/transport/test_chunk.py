@@ -1,4 +1,4 @@
-"""Plain items are pickled together: they arrive as they were sent, a run fits its packet, and nothing else is plain."""
+"""Plain items are pickled together: they arrive as they were sent, a chunk fits its packet; nothing else is plain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.core import TransportError
+from stagepipe.core import SKIP, TransportError
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram
 from stagepipe.transport import TransportRule
-from stagepipe.transport.packet import MAX_ENTRY_BYTES, PACKET_BYTES, join_entries, unpack
-from stagepipe.transport.small_items import PLAIN_ROOM_BYTES, measure_plain, pack_run, unpack_run
+from stagepipe.transport.chunk import CHUNK_BYTES, GAP_BYTES, decode_chunk, encode_chunk, measure_plain
+from stagepipe.transport.packet import PACKET_BYTES, PacketKind, join_entries, pack_entry, unpack
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
@@ -96,19 +96,19 @@ def send_all(hop, items, generation=1):
 
 @pytest.mark.parametrize("item", PLAIN, ids=range(len(PLAIN)))
 def test_numbers_strings_and_flat_containers_are_plain(item):
-    assert measure_plain(item, (0,))
+    assert measure_plain(item)
 
 
 @pytest.mark.parametrize("name", NOT_PLAIN)
 def test_what_may_run_code_or_is_large_is_not_plain(name):
-    assert not measure_plain(NOT_PLAIN[name], (0,))
+    assert not measure_plain(NOT_PLAIN[name])
 
 
 def test_items_of_every_kind_arrive_in_order_with_their_types(held):
     items = [item for pair in zip(PLAIN * 3, list(NOT_PLAIN.values()) * 3, strict=False) for item in pair]
     expected = [repr(item) for item in items]
     send_all(held, items)
-    received = [held.receiver.receive(1, 1) for _ in items]
+    received = [held.receiver.receive_one(1, 1) for _ in items]
     assert [packet.key for packet in received] == [(number,) for number in range(len(items))]
     assert [repr(packet.value) for packet in received] == expected
     assert [type(packet.value) for packet in received] == [type(item) for item in items]
@@ -146,39 +146,39 @@ items_of_every_size = st.lists(
 )
 
 
-@given(items_of_every_size, st.lists(st.integers(0, (1 << 32) - 1), min_size=1, max_size=5))
-def test_a_run_is_no_longer_than_was_measured(items, parts):
-    key = ((1 << 62), *parts)
-    sizes = [measure_plain(item, key) for item in items]
-    run = [(item, key, 0, 0) for item, size in zip(items, sizes, strict=True) if size]
-    if run:
-        entry, _ = pack_run(run, 1, 0)
-        assert len(entry) <= sum(sizes) + MAX_ENTRY_BYTES - PLAIN_ROOM_BYTES
+@given(items_of_every_size, st.data())
+def test_a_chunk_is_no_longer_than_was_measured(items, data):
+    plain = [item for item in items if measure_plain(item)]
+    for index in data.draw(st.lists(st.integers(0, len(plain)), max_size=3)):
+        plain.insert(index, SKIP)
+    entry = pack_entry(PacketKind.CHUNK, (1, (0,), 1, b""), 0, pickle_data=encode_chunk(plain))
+    sizes = [GAP_BYTES if item is SKIP else measure_plain(item) for item in plain]
+    assert len(entry) <= sum(sizes) + CHUNK_BYTES
 
 
 def test_a_packet_of_small_dicts_is_full(held):
     packets = []
-    held.sender._outbox._write_packet = lambda packet, _: packets.append(packet) or 0
+    held.sender._write_packet = lambda packet, _: packets.append(packet) or 0
     send_all(held, [{"id": number, "label": number % 10, "name": "x"} for number in range(1000)])
     assert max(map(len, packets)) <= PACKET_BYTES
     assert sum(unpack(packet)[0].count_or_bytes for packet in packets) == 1000
     assert max(unpack(packet)[0].count_or_bytes for packet in packets) > 30
 
 
-def test_a_seek_in_the_middle_of_a_run_drops_the_rest(held):
+def test_a_seek_in_the_middle_of_a_chunk_drops_the_rest(held):
     send_all(held, range(5))
     send_all(held, ["new"], generation=2)
     assert [held.receive(), held.receive()] == [0, 1]
     assert held.receive(2) == "new"
 
 
-def test_a_run_of_a_newer_generation_waits_for_it(held):
+def test_a_chunk_of_a_newer_generation_waits_for_it(held):
     send_all(held, range(3), generation=2)
-    assert held.receiver.receive(1) is None
+    assert held.receiver.receive_one(1) is None
     assert [held.receive(2) for _ in range(3)] == [0, 1, 2]
 
 
-def test_each_item_of_a_run_is_named_before_its_turn(held):
+def test_each_item_of_a_chunk_is_named_before_its_turn(held):
     named = []
     held.receiver.on_item = named.append
     held.receiver.unwanted_keys = frozenset({(1,)})
@@ -187,36 +187,53 @@ def test_each_item_of_a_run_is_named_before_its_turn(held):
     assert named == [(0,), (2,)]
 
 
-def test_each_item_of_a_run_is_timed_when_its_turn_comes(held):
+def test_each_item_of_a_chunk_is_timed_when_its_turn_comes(held):
     send_all(held, ["a", "b", "c"])
     held.receive()
     time.sleep(0.2)
     held.receive()
     held.receive()
+    assert held.receiver.receive(1, 0.01) is None, "the times are recorded once the chunk is done"
     for recorder in (held.send_recorder, held.receive_recorder):
         recorder.flush()
     rows = [Histogram.from_words(row) for row in held.receive_words.reshape(-1, HISTOGRAM_WORDS)]
     sent = [Histogram.from_words(row) for row in held.send_words.reshape(-1, HISTOGRAM_WORDS)]
     assert [row.count for row in (*rows, *sent)] == [3] * 9
     queue, *work = rows
-    assert queue.max_ns > 200_000_000
+    assert queue.max_ns > 100_000_000, "the wait of the chunk is spread over its items"
     assert max(row.max_ns for row in work) < 200_000_000
     assert sent[2].max_ns > sent[2].percentile_ns(1), "each item waits for those after it"
     assert held.sender.counts.pipe_messages == 3
 
 
-def test_items_of_an_abandoned_run_are_timed(held):
+def test_items_of_an_abandoned_chunk_are_timed(held):
     send_all(held, range(5))
     held.receive()
     send_all(held, ["new"], generation=2)
     held.receive(2)
     held.receive_recorder.flush()
-    assert Histogram.from_words(held.receive_words[:HISTOGRAM_WORDS]).count == 2
+    assert Histogram.from_words(held.receive_words[:HISTOGRAM_WORDS]).count == 5
 
 
-def test_a_run_that_misses_an_item_is_rejected():
-    entry, _ = pack_run([(1, (0,), 0, 0), (2, (1,), 0, 0)], 1, 0)
+def test_a_chunk_is_received_whole_with_the_key_of_its_first_item(held):
+    for part, item in enumerate(["a", SKIP, "c"], 4):
+        assert held.send(item, 1, (7, part))
+    held.sender.flush()
+    packet = held.receiver.receive(1)
+    assert (packet.kind, packet.key, packet.count, packet.value) == (PacketKind.CHUNK, (7, 4), 3, ["a", SKIP, "c"])
+
+
+def test_items_that_do_not_follow_each_other_are_different_chunks(held):
+    keys = [(0,), (1,), (3,), (3, 0), (3, 1), (4, 2)]
+    for key in keys:
+        assert held.send("x", 1, key)
+    held.sender.flush()
+    assert [held.receiver.receive_one(1).key for _ in keys] == keys
+
+
+def test_a_chunk_that_misses_an_item_is_rejected():
+    entry = pack_entry(PacketKind.CHUNK, (1, (0,), 1, b""), 0, count_or_bytes=2, pickle_data=encode_chunk([1, 2]))
     (opened,) = unpack(join_entries([entry], 0))
-    assert unpack_run(opened, readonly=True) == (((0,), (1,)), (1, 2))
-    with pytest.raises(TransportError, match="states 3 items, and has 2 keys"):
-        unpack_run(opened._replace(count_or_bytes=3), readonly=True)
+    assert decode_chunk(opened, readonly=True) == [1, 2]
+    with pytest.raises(TransportError, match="states 3 items, and has 2"):
+        decode_chunk(opened._replace(count_or_bytes=3), readonly=True)

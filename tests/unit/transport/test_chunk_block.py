@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-import time
+import threading
 
 import numpy as np
 import pytest
 
 from stagepipe.core import TransportError
 from stagepipe.transport import ALWAYS_PIPE_THRESHOLD_BYTES, Receiver, TransportRule
+from stagepipe.transport.chunk import CHUNK_BLOCK_BYTES, lease_chunk
 from stagepipe.transport.packet import PACKET_BYTES, unpack
-from stagepipe.transport.small_items import RUN_BLOCK_BYTES, lease_run
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
@@ -55,11 +55,11 @@ def test_rows_of_2_kb_share_blocks_and_leave_none(loop):
 
 def test_a_block_is_no_larger_than_its_room(loop):
     packets = []
-    loop.hop.sender._outbox._write_packet = lambda packet, _: packets.append(packet) or 0
+    loop.hop.sender._write_packet = lambda packet, _: packets.append(packet) or 0
     send_rows(loop.hop)
     entries = [entry for packet in packets for entry in unpack(packet)]
     assert sum(entry.count_or_bytes for entry in entries) == ROW_COUNT
-    assert max(descriptor[5] for entry in entries for descriptor in entry.descriptors) <= RUN_BLOCK_BYTES
+    assert max(descriptor[5] for entry in entries for descriptor in entry.descriptors) <= CHUNK_BLOCK_BYTES
     assert len(entries) <= ROW_COUNT / 4, "two to four; a machine that stops for a moment lets rows go before that"
 
 
@@ -68,7 +68,7 @@ def test_small_items_beside_rows_keep_their_order(loop):
     for number, item in enumerate(items):
         assert loop.hop.send(item, 1, (number,))
     assert loop.hop.sender.flush()
-    received = [loop.hop.receiver.receive(1, 1) for _ in items]
+    received = [loop.hop.receiver.receive_one(1, 1) for _ in items]
     assert [packet.key for packet in received] == [(number,) for number in range(len(items))]
     assert [repr(packet.value) for packet in received] == list(map(repr, items))
 
@@ -91,37 +91,64 @@ def test_a_hop_without_shared_memory_uses_none(large_in_pipe):
         assert loop.hop.sender.counts.copied_bytes == 0
 
 
-def test_a_slow_call_does_not_keep_rows_from_their_reader(loop, monkeypatch):
-    monkeypatch.setattr("stagepipe.transport.small_items._MAX_HELD_NS", 10**12)
-    loop.hop.sender._outbox._late_writer.is_watching = False
+def test_a_slow_call_does_not_keep_rows_from_their_reader(loop):
+    sender = loop.hop.sender
     for number in range(5):
         assert loop.hop.send(make_row(number), 1, (number,))
-    time.sleep(0.05)  # a call that does not come back
+    sender._first_ns = 0  # long ago
+    assert sender.write_late()
     assert are_rows([loop.hop.receive() for _ in range(5)], 5)
-    assert loop.hop.sender.counts.copied_bytes == 0, "only the main thread allocates blocks"
+    assert sender.counts.copied_bytes == 0, "only the main thread allocates blocks"
     assert loop.hop.send(make_row(0), 1, (5,))
-    assert loop.hop.sender.flush()
+    assert sender.flush()
     assert are_rows([loop.hop.receive()], 1)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_lost_whenever_the_late_writer_comes(loop, seed):
-    """A row, a number, a set or a large array, and between any two of them perhaps the late writer or a flush."""
-    outbox = loop.hop.sender._outbox
+def test_nothing_is_lost_whenever_another_thread_writes(loop, seed):
+    """A row, a number, a set or a large array, and between any two of them perhaps a late write or a flush."""
+    sender = loop.hop.sender
     draw = random.Random(seed)
     makes = [make_row, int, lambda number: {number}, lambda number: np.full(2_000, number)]
     received = []
     for number in range(300):
         assert loop.hop.send(draw.choice(makes)(number), 1, (number,))
         if draw.random() < 0.2:
-            outbox._first_made_ns = 0  # long ago
-            outbox._write_late()
+            sender._first_ns = 0  # long ago
+            sender.write_late()
         if draw.random() < 0.05:
             assert loop.hop.sender.flush()
         if number % 50 == 49:
             assert loop.hop.sender.flush()
-            received += [loop.hop.receiver.receive(1, 1) for _ in range(50)]
+            received += [loop.hop.receiver.receive_one(1, 1) for _ in range(50)]
     assert [packet and packet.key for packet in received] == [(number,) for number in range(300)]
+
+
+def test_two_threads_lose_nothing(loop):
+    """Another thread writes late all the time, while items are held and written."""
+    sender, count = loop.hop.sender, 20_000
+    is_done = threading.Event()
+    received = []
+
+    def write_late():
+        while not is_done.is_set():
+            sender._first_ns = 0
+            sender.write_late()
+
+    def receive():
+        while len(received) < count:
+            received.append(loop.hop.receiver.receive_one(1, 10))
+
+    threads = [threading.Thread(target=write_late), threading.Thread(target=receive)]
+    for thread in threads:
+        thread.start()
+    for number in range(count):
+        assert loop.hop.send(number if number % 7 else {number}, 1, (number,))
+    assert sender.flush()
+    threads[1].join(60)
+    is_done.set()
+    threads[0].join(60)
+    assert [packet and packet.key for packet in received] == [(number,) for number in range(count)]
 
 
 def test_rows_of_an_older_generation_are_dropped_and_their_blocks_released(loop):
@@ -134,7 +161,7 @@ def test_rows_of_an_older_generation_are_dropped_and_their_blocks_released(loop)
 
 
 def test_an_interrupted_write_releases_the_block(loop):
-    loop.hop.sender._outbox._write_packet = lambda packet, _: -1
+    loop.hop.sender._write_packet = lambda packet, _: -1
     for number in range(5):
         assert loop.hop.send(make_row(number), 1, (number,))
     assert not loop.hop.sender.flush()
@@ -155,14 +182,14 @@ def test_a_reader_that_may_write_changes_its_own_rows_only(options):
 
 def test_a_damaged_location_is_refused(loop):
     packets = []
-    loop.hop.sender._outbox._write_packet = lambda packet, _: packets.append(packet) or 0
+    loop.hop.sender._write_packet = lambda packet, _: packets.append(packet) or 0
     send_rows(loop.hop, 5)
     (entry,) = unpack(packets[0])
     assert len(packets[0]) < PACKET_BYTES
     ((arena, *_, nbytes),) = entry.descriptors
     for descriptors in ([(arena, 0, 0, 1 << 40, 0, nbytes)], [(9, 0, 0, 0, 0, nbytes)], list(entry.descriptors) * 2):
         with pytest.raises(TransportError):
-            lease_run(entry._replace(descriptors=tuple(descriptors)), loop.receiver_pool)
+            lease_chunk(entry._replace(descriptors=tuple(descriptors)), loop.receiver_pool)
 
 
 def test_each_row_of_a_block_is_named_before_its_turn(loop):

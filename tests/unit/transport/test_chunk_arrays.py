@@ -1,4 +1,4 @@
-"""Small arrays share a run with plain items, and arrive as they do singly: values, dtypes, shapes and flags."""
+"""Small arrays share a chunk with plain items, and arrive as they do singly: values, dtypes, shapes and flags."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from stagepipe.transport import TransportRule
-from stagepipe.transport.packet import MAX_ENTRY_BYTES, unpack
-from stagepipe.transport.small_items import PLAIN_ROOM_BYTES, hold_arrays, measure_plain, pack_run
+from stagepipe.transport.chunk import CHUNK_BYTES, encode_chunk, hold_arrays, measure_plain
+from stagepipe.transport.packet import PacketKind, pack_entry, unpack
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
 POLICY = TransportRule(threshold_bytes=1600)
+ENTRY_BYTES = len(pack_entry(PacketKind.CHUNK, (1, (0,), 1, b""), 0))
 LIMIT = POLICY.min_out_of_band_bytes
 SMALL = np.arange(6, dtype=np.float32).reshape(2, 3)
 READERS = {"stage": {}, "mutable stage": {"copy_all": True}, "caller": {"readonly": False}}
@@ -92,18 +93,18 @@ def transfer(items, *, together, **reader):
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_small_arrays_of_numbers_share_a_run(name):
-    assert measure_plain(TOGETHER[name], (0,), LIMIT) < 0
+def test_small_arrays_of_numbers_share_a_chunk(name):
+    assert measure_plain(TOGETHER[name], LIMIT) < 0
 
 
 @pytest.mark.parametrize("name", SINGLY)
 def test_all_other_arrays_are_pickled_singly(name):
-    assert not measure_plain(SINGLY[name], (0,), LIMIT)
+    assert not measure_plain(SINGLY[name], LIMIT)
 
 
-def test_an_array_for_shared_memory_does_not_share_a_run():
-    assert measure_plain(SMALL, (0,), SMALL.nbytes + 1)
-    assert not measure_plain(SMALL, (0,), SMALL.nbytes)
+def test_an_array_for_shared_memory_does_not_share_a_chunk():
+    assert measure_plain(SMALL, SMALL.nbytes + 1)
+    assert not measure_plain(SMALL, SMALL.nbytes)
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
@@ -150,7 +151,7 @@ def test_a_packet_of_small_arrays_is_full():
     with loop.stack:
         packets = []
         hold_all(loop.hop.sender)
-        loop.hop.sender._outbox._write_packet = lambda packet, _: packets.append(packet) or 0
+        loop.hop.sender._write_packet = lambda packet, _: packets.append(packet) or 0
         for number in range(2000):  # a machine that stops for a moment lets some go before they are full
             loop.hop.send({"id": number, "x": SMALL}, 1, (number,))
         loop.hop.sender.flush()
@@ -169,24 +170,19 @@ items_with_arrays = st.lists(
 )
 
 
-@given(items_with_arrays, st.lists(st.integers(0, (1 << 32) - 1), max_size=5))
-def test_a_run_is_no_longer_than_was_measured(items, key_parts):
-    key = ((1 << 62), *key_parts)
-    sizes = [measure_plain(item, key, LIMIT) for item in items]
-    run = [
-        (hold_arrays(item) if size < 0 else item, key, 0, 0) for item, size in zip(items, sizes, strict=True) if size
-    ]
+@given(items_with_arrays)
+def test_a_chunk_is_no_longer_than_was_measured(items):
+    sizes = [measure_plain(item, LIMIT) for item in items]
+    run = [hold_arrays(item) if size < 0 else item for item, size in zip(items, sizes, strict=True) if size]
     if run:
-        entry, _ = pack_run(run, 1, 0, has_arrays=True)
-        assert len(entry) <= sum(map(abs, sizes)) + MAX_ENTRY_BYTES - PLAIN_ROOM_BYTES
+        assert ENTRY_BYTES + len(encode_chunk(run)) <= sum(map(abs, sizes)) + CHUNK_BYTES
 
 
 def test_arrays_of_many_layouts_take_no_more_than_was_measured():
     items = [{f"{n}{'k' * 20}": np.zeros((n + 1, 1, 1, 1), "D" if n % 2 else "f")} for n in range(20)]
-    sizes = [measure_plain(item, (0,), LIMIT) for item in items]
-    entry, _ = pack_run([(hold_arrays(item), (0,), 0, 0) for item in items], 1, 0, has_arrays=True)
+    sizes = [measure_plain(item, LIMIT) for item in items]
     assert all(size < 0 for size in sizes)
-    assert len(entry) <= sum(map(abs, sizes)) + MAX_ENTRY_BYTES - PLAIN_ROOM_BYTES
+    assert ENTRY_BYTES + len(encode_chunk([hold_arrays(item) for item in items])) <= sum(map(abs, sizes)) + CHUNK_BYTES
 
 
 @given(items_with_arrays)
