@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from stagepipe.core import Key
+from stagepipe.core import SKIP, Key
 from stagepipe.timing import DurationRecorder, TraceBuffer, TraceKind, pack_durations
 from stagepipe.transport.packet import PacketKind
 from stagepipe.transport.receiver import ReceivedPacket, Receiver
@@ -60,7 +60,7 @@ class TracedSender(Sender):
         count = self._rows.count
         begin_ns = perf_counter_ns()
         is_held = super().add(value, key)
-        if is_held is not False:
+        if is_held is not False and value is not SKIP:
             self._trace_item(begin_ns, key, count, is_failed=is_held is None)
         return is_held
 
