@@ -183,6 +183,9 @@ def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small 
     return -nbytes - array_bytes if array_bytes and nbytes + array_bytes <= max_bytes else 0
 
 
+_SKIP_TYPE: Final = type(SKIP)
+
+
 def shift_key(key: Key, offset: int) -> Key:
     """The key of the item that follows `offset` items after `key` in a chunk.
 
@@ -196,12 +199,15 @@ def encode_chunk(values: Sequence[Any]) -> bytes:
     """Pickle held items: copies of plain items, `ArrayItem` or SKIP.
 
     >>> pickle.loads(encode_chunk([1, SKIP, 3]))
-    ([1, 3], {}, [1])
+    ([1, 3], None, [1])
     """
-    gaps = [index for index, value in enumerate(values) if value is SKIP]
-    values = [value for value in values if value is not SKIP] if gaps else values
-    columns: ArrayColumns = {}
-    if any(type(value) is ArrayItem for value in values):
+    types = set(map(type, values))
+    gaps: Sequence[int] = ()
+    columns: ArrayColumns | None = None
+    if _SKIP_TYPE in types:
+        gaps = [index for index, value in enumerate(values) if value is SKIP]
+        values = [value for value in values if value is not SKIP]
+    if ArrayItem in types:
         values, columns = take_arrays(values)
     return pickle.dumps((values, columns, gaps), 5)
 
@@ -212,10 +218,10 @@ def decode_chunk(entry: Entry, *, readonly: bool, block: Any = None) -> list[Any
     Raises TransportError if they are not as many as it states.
     """
     start, end = entry.pickle_span
-    values: list[Any]
     values, columns, gaps = pickle.loads(entry.data[start:end] if block is None else block)
     if columns:
         put_arrays(values, columns, readonly=readonly)
+    values = list(values)
     for index in gaps:
         values.insert(index, SKIP)
     if not len(values) == entry.count_or_bytes > 0:

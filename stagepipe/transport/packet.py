@@ -46,6 +46,10 @@ _PREFIX = struct.Struct("<IQ")  # unsigned times: a damaged one is never negativ
 _TIMESTAMPS = struct.Struct("<QI")
 _ENTRY_HEADER = struct.Struct("<IBBHIIHHqIQ")
 _BODY_OFFSET = _PREFIX.size + _ENTRY_HEADER.size
+_SINGLE = struct.Struct("<IQIBBHIIHHqIQ")
+"""The prefix and the header of the first entry."""
+_SINGLE_START = struct.Struct("<IQI")
+_SINGLE_REST = struct.Struct("<BBHIIHHqIQ")
 KIND_OFFSET = _PREFIX.size + 4
 """The offset of the first kind byte in packets, and of the only one in fragments."""
 MAX_ENTRY_BYTES = PACKET_BYTES - _PREFIX.size
@@ -110,7 +114,7 @@ class Entry(NamedTuple):
     descriptors: tuple[BufferDescriptor, ...]
     meta: bytes
     pickle_span: tuple[int, int]
-    data: bytearray
+    data: bytes | bytearray
 
 
 def overhead_bytes(header: PacketHeader, buffer_count: int) -> int:
@@ -213,6 +217,17 @@ def join_entries(entries: Sequence[bytes], now_ns: int) -> bytearray:
     return bytearray(_PREFIX.pack(checksum, now_ns) + payload)
 
 
+def pack_small(  # noqa: PLR0917 - called for each item
+    kind: int, generation: int, item: int, sender_ns: int, pickle_data: bytes, now_ns: int
+) -> bytes:
+    """The packet of a small item without parts and meta, written at `now_ns`: two thirds of the time of `pack_entry`.
+
+    Its count is 1. The caller sees to it that the pickle fits.
+    """
+    rest = _SINGLE_REST.pack(kind, 0, 0, generation, 1, 0, 0, item, len(pickle_data), 1) + pickle_data
+    return _SINGLE_START.pack(zlib.crc32(rest), now_ns, min(_MAX_SENDER_NS, sender_ns)) + rest
+
+
 def pack_descriptors(descriptors: Iterable[BufferDescriptor]) -> bytes:
     """A descriptor table, for a block of its own: checksum, length in bytes, then the descriptors."""
     table = b"".join([_DESCRIPTOR.pack(*descriptor) for descriptor in descriptors])
@@ -248,14 +263,20 @@ def write_sent_at(packet: bytearray, now_ns: int) -> None:
     packet[4:12] = now_ns.to_bytes(8, "little")
 
 
-def unpack(data: bytearray) -> list[Entry]:
-    """The entries of a packet, at least one. Raises TransportError if the packet is damaged."""
+def unpack(data: bytes | bytearray) -> list[Entry]:  # noqa: C901 - one pass for the frequent case
+    """The entries of a packet, at least one; inline buffers can be written to. Raises TransportError if damaged."""
     size = len(data)
     if size < _BODY_OFFSET:
         raise TransportError(f"a packet of {size} bytes is shorter than its header")
-    checksum, sent_at_ns = _PREFIX.unpack_from(data)
+    first = _SINGLE.unpack_from(data)
+    checksum, sent_at_ns, sender_ns, kind, flags, part_count, generation, samples = first[:8]
     if zlib.crc32(memoryview(data)[KIND_OFFSET:]) != checksum:
         raise TransportError(f"a packet of {size} bytes fails its checksum: it was damaged in transit")
+    buffer_count, meta_bytes, item, nbytes, count = first[8:]
+    if _BODY_OFFSET + nbytes == size and not (part_count or buffer_count or meta_bytes) and kind in _KINDS:
+        span = (_BODY_OFFSET, size)  # the frequent case
+        single = (kind, flags, generation, (item,), samples, count, sender_ns, sent_at_ns, nbytes, (), b"", span, data)
+        return [_new_tuple(Entry, single)]
     entries = []
     offset = _PREFIX.size
     while offset < size:
@@ -281,6 +302,7 @@ def unpack(data: bytearray) -> list[Entry]:
         if descriptors:
             if offset != _PREFIX.size:
                 raise TransportError(f"an entry with {buffer_count} buffers shares its packet with others")
+            data = bytearray(data)
             next_offset = size  # inline buffers are the rest of the packet
         else:
             next_offset = end
@@ -304,7 +326,7 @@ def unpack(data: bytearray) -> list[Entry]:
     return entries
 
 
-def _unpack_buffer_descriptors(data: bytearray, start: int, end: int) -> tuple[BufferDescriptor, ...]:
+def _unpack_buffer_descriptors(data: bytes | bytearray, start: int, end: int) -> tuple[BufferDescriptor, ...]:
     if end - start == DESCRIPTOR_BYTES:  # an item with a single array: an eighth of the time of the line below
         return (_DESCRIPTOR.unpack_from(data, start),)
     return tuple(_DESCRIPTOR.iter_unpack(memoryview(data)[start:end])) if end > start else ()
@@ -355,7 +377,7 @@ def _pack_fragment_header(generation: int, index: int, fragment_count: int, data
     return zlib.crc32(data, zlib.crc32(header)).to_bytes(4, "little") + header
 
 
-def is_fragment(data: bytearray) -> bool:
+def is_fragment(data: bytes | bytearray) -> bool:
     """Whether `data` is a complete fragment, of any item."""
     return (
         len(data) > _FRAGMENT_HEADER.size
@@ -379,7 +401,7 @@ class FragmentAssembler:
         """Whether all fragments have arrived."""
         return len(self._received_data) == self._expected_bytes
 
-    def add_fragment(self, data: bytearray) -> bool:
+    def add_fragment(self, data: bytes) -> bool:
         """Add the next fragment; False if it belongs to another item. Raises TransportError if one is missing."""
         _, generation, index, _, _ = _FRAGMENT_HEADER.unpack_from(data)
         if generation != self._generation:

@@ -291,14 +291,12 @@ class Receiver:
     def _read_packet(self, timeout_s: float | None) -> list[Entry] | None:
         """Read the entries of the next packet, the last one first."""
         while True:
-            data = bytearray(PACKET_BYTES)
-            length = -1 if self._expects_wait and timeout_s is None else self._read(data)
-            if length <= 0:
-                length = self._wait_and_read(data, timeout_s)
-                if not length:
+            data = None if self._expects_wait and timeout_s is None else self._read()
+            if not data:
+                data = self._wait_and_read(timeout_s)
+                if not data:
                     return None
             begin_ns = perf_counter_ns()
-            del data[length:]
             try:
                 entries = unpack(data)
             except TransportError:
@@ -309,41 +307,41 @@ class Receiver:
             entries.reverse()
             return entries
 
-    def _read(self, data: bytearray) -> int:
-        """Read a packet into `data` without a wait. Returns its bytes; 0 if no writer is left, -1 if there is none."""
+    def _read(self) -> bytes | None:
+        """Read a packet without a wait. Returns nothing if no writer is left, None if there is none."""
         try:
-            return os.readv(self._fd, (data,))
+            return os.read(self._fd, PACKET_BYTES)
         except BlockingIOError:
-            return -1
+            return None
 
-    def _wait_and_read(self, data: bytearray, timeout_s: float | None = None) -> int:
-        """Wait for a packet and read it into `data`. Returns its bytes; 0 if interrupted, or after `timeout_s`."""
+    def _wait_and_read(self, timeout_s: float | None = None) -> bytes:
+        """Wait for a packet and read it. Returns nothing if interrupted, or after `timeout_s`."""
         self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
         begin_ns = perf_counter_ns()
         deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
         try:
-            return self._wait_until(data, deadline_ns)
+            return self._wait_until(deadline_ns)
         finally:
             waited_ns = perf_counter_ns() - begin_ns
             self.starved_ns += waited_ns
             self._expects_wait = waited_ns > _REAL_WAIT_NS
 
-    def _wait_until(self, data: bytearray, deadline_ns: int | None) -> int:
+    def _wait_until(self, deadline_ns: int | None) -> bytes:
         while not self._is_interrupted():
             wait_s = LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S
             if deadline_ns is not None:
                 remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
                 if remaining_s <= 0:
-                    return 0
+                    return b""
                 wait_s = min(wait_s, remaining_s)
             self._waiter.wait(wait_s)
-            length = self._read(data)
-            if length > 0:
-                return length
-            if not length:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
+            data = self._read()
+            if data:
+                return data
+            if data is not None:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
                 self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
             self._tick()
-        return max(self._read(data), 0)  # what came before the interruption is not lost
+        return self._read() or b""  # what came before the interruption is not lost
 
     # ------------------------------------------------------------------ decoding
 
@@ -389,7 +387,7 @@ class Receiver:
 
     def _open_chunk(self, entry: Entry) -> ReceivedPacket:
         begin_ns = perf_counter_ns()
-        block = lease_chunk(entry, self._memory)
+        block = lease_chunk(entry, self._memory) if entry.descriptors else None
         nbytes = entry.nbytes if block is None else entry.nbytes + block.size
         values = decode_chunk(entry, readonly=self.is_readonly, block=block)
         del block
@@ -399,7 +397,10 @@ class Receiver:
         self.queue_ns = queue_ns = max(begin_ns - sent_at_ns, 0)
         receive_ns, decode_ns = self._receive_ns // count, (now_ns - begin_ns) // count
         row_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
-        self._chunk_rows = row_ns, (_PIPE, nbytes // count, receive_ns), count, now_ns
+        if count == 1:
+            self._recorder.add(row_ns, (_PIPE, nbytes, receive_ns))
+        else:
+            self._chunk_rows = row_ns, (_PIPE, nbytes // count, receive_ns), count, now_ns
         return ReceivedPacket(_CHUNK, entry.key, 1, count, b"", values)
 
     def _record_chunk(self) -> None:
@@ -445,13 +446,9 @@ class Receiver:
         """Read the fragments after a FRAGMENTED entry; None if interrupted, or if the sender moved on."""
         body = FragmentAssembler(entry)
         while not body.is_complete:
-            data = bytearray(PACKET_BYTES)
-            length = self._read(data)
-            if length <= 0:
-                length = self._wait_and_read(data)
-            if not length:
+            data = self._read() or self._wait_and_read()
+            if not data:
                 return None
-            del data[length:]
             if is_fragment(data):
                 if not body.add_fragment(data):
                     return None

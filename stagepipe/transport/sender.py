@@ -44,6 +44,7 @@ from stagepipe.transport.packet import (
     join_entries,
     pack,
     pack_entry,
+    pack_small,
     split_into_fragments,
     write_sent_at,
     write_timestamps,
@@ -114,7 +115,6 @@ class Sender:
         self._max_plain_bytes = PLAIN_ROOM_BYTES if has_blocks else MAX_PACKET_ITEM_BYTES
         self._makes_chunks = rule.mode != SHARED_MEMORY
         self._max_items = 1
-        self._may_chunk = False
         self.blocked_ns = 0
         """How long this process has waited for room in the pipe."""
         self.last_send_ns = 0
@@ -153,22 +153,23 @@ class Sender:
     def limit_message(self, max_items: int) -> None:
         """Let up to `max_items` small items share a message; 1: each is written at once. `flush` before every wait."""
         self._max_items = max_items
-        self._may_chunk = max_items > 1 and self._makes_chunks
 
     def start_generation(self, generation: int) -> None:
         """Begin a generation. What is held is of an older one, and dropped."""
         self._take()
         self._generation = generation
 
-    def add(  # noqa: C901 - no call that each small item would pay
+    def add(  # noqa: C901, PLR0912 - no call that each small item would pay
         self, value: Any, key: Key
     ) -> bool | None:
         """Hold a plain item, or SKIP for a dropped one, as the next of a chunk. False where `send` must take it.
 
         It counts for one sample. None if a write was interrupted: all is then dropped.
         """
-        if not self._may_chunk:
+        if not self._makes_chunks:
             return False
+        if self._max_items == 1:
+            return self._add_single(value, key)
         begin_ns = 0 if self._values else perf_counter_ns()
         if value is SKIP:
             nbytes = GAP_BYTES
@@ -199,6 +200,35 @@ class Sender:
             return self._write_held() or None
         if not self.is_watched:
             self._start_watch()
+        return True
+
+    def _add_single(self, value: Any, key: Key) -> bool | None:
+        """`add` where nothing is held: what each item of a slow process costs."""
+        begin_ns = perf_counter_ns()
+        if len(key) > 1 or value is SKIP or measure_plain(value, 0, self._max_plain_bytes) <= 0:
+            return False
+        if self._count and not self._write_held():
+            return None
+        made_ns = perf_counter_ns()
+        self._hold_ns, self._chunk_ns = made_ns - begin_ns, made_ns
+        return self._write_single(key[0], (value,)) or None
+
+    def _write_single(self, item: int, values: Sequence[Any]) -> bool:
+        """Write a chunk of one item without parts: the latency of an item that somebody waits for."""
+        begin_ns = perf_counter_ns()
+        data = encode_chunk(values)
+        encoded_ns = perf_counter_ns()
+        encode_ns = self._hold_ns + encoded_ns - begin_ns
+        packet = pack_small(_CHUNK, self._generation, item, encode_ns + self.last_send_ns, data, encoded_ns)
+        waited_ns = self._write_packet(packet, encoded_ns)
+        if waited_ns < 0:
+            return False
+        self.blocked_ns += waited_ns
+        self.last_send_ns = send_ns = perf_counter_ns() - encoded_ns - waited_ns
+        nbytes = len(packet)
+        self.counts.pipe_messages += 1
+        self.counts.inline_bytes += nbytes
+        self._recorder.add((encode_ns, 0, begin_ns - self._chunk_ns, send_ns, waited_ns), (_PIPE, nbytes, send_ns))
         return True
 
     def _begin_chunk(self, nbytes: int, key: Key) -> bool:
@@ -342,8 +372,12 @@ class Sender:
     def _write_held(self) -> bool:
         key, is_large = self._chunk_key, self._room_bytes > MAX_ENTRY_BYTES
         entries, times, values = self._take()
+        while self._late_records:
+            self._record(*self._late_records.pop(), 0)
         if is_large and values:
             return self._write_large_chunk(key, values)
+        if len(values) == 1 and len(key) == 1 and not entries and values[0] is not SKIP:
+            return self._write_single(key[0], values)
         if values:
             entry, chunk_times = self._pack_chunk(key, values)
             entries.append(entry)
@@ -420,8 +454,6 @@ class Sender:
         self.blocked_ns += waited_ns
         self.last_send_ns = (perf_counter_ns() - begin_ns - waited_ns) // count
         self._record(times, begin_ns, waited_ns // count)
-        while self._late_records:
-            self._record(*self._late_records.pop(), 0)
         return True
 
     def _record(self, times: list[EntryTimes], begin_ns: int, wait_ns: int) -> None:
@@ -502,12 +534,12 @@ class Sender:
 
     # ------------------------------------------------------------------ the writes
 
-    def _write_packet(self, packet: bytearray, begin_ns: int) -> int:
+    def _write_packet(self, packet: bytes | bytearray, begin_ns: int) -> int:
         """Write a packet. Returns how many ns since `begin_ns` it waited for room in the pipe; -1 if interrupted."""
         try:
             os.write(self._fd, packet)
         except BlockingIOError:
-            return self._write_when_ready((packet,), begin_ns)
+            return self._write_when_ready((bytearray(packet),), begin_ns)
         return 0
 
     def _try_write(self, packet: bytearray) -> bool:

@@ -131,12 +131,12 @@ class TracedReceiver(Receiver):
         trace.begin_item(packet.key, begin_ns)
         return packet
 
-    def _wait_and_read(self, data: bytearray, timeout_s: float | None = None) -> int:
+    def _wait_and_read(self, timeout_s: float | None = None) -> bytes:
         begin_ns = perf_counter_ns()
-        length = super()._wait_and_read(data, timeout_s)
+        data = super()._wait_and_read(timeout_s)
         self._waited_until_ns = end_ns = perf_counter_ns()
         self._trace.add(_WAIT_FOR_INPUT, begin_ns, end_ns)
-        return length
+        return data
 
 
 def make_receiver(trace: TraceBuffer | None, *args: Any, **options: Any) -> Receiver:

@@ -212,7 +212,7 @@ def test_items_of_an_abandoned_chunk_are_timed(held):
     send_all(held, ["new"], generation=2)
     held.receive(2)
     held.receive_recorder.flush()
-    assert Histogram.from_words(held.receive_words[:HISTOGRAM_WORDS]).count == 5
+    assert Histogram.from_words(held.receive_words[:HISTOGRAM_WORDS]).count == 6
 
 
 def test_a_chunk_is_received_whole_with_the_key_of_its_first_item(held):

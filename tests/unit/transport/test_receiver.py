@@ -70,24 +70,24 @@ def test_after_a_wait_the_next_read_waits_first_and_a_packet_in_the_pipe_is_foun
             waiter.wait(timeout_s)
 
     monkeypatch.setattr(hop.receiver, "_waiter", SendsOnce("first"))
-    assert hop.receiver.receive(1).value == "first"
-    reads, read = [], os.readv
-    monkeypatch.setattr(os, "readv", lambda fd, buffers: reads.append(fd) or read(fd, buffers))
+    assert hop.receiver.receive_one(1).value == "first"
+    reads, read = [], os.read
+    monkeypatch.setattr(os, "read", lambda fd, size: reads.append(fd) or read(fd, size))
     monkeypatch.setattr(hop.receiver, "_waiter", SendsOnce("second"))
-    assert hop.receiver.receive(1).value == "second"
+    assert hop.receiver.receive_one(1).value == "second"
     assert len(reads) == 1
     monkeypatch.setattr(hop.receiver, "_waiter", waiter)
     hop.send("third")
-    assert hop.receiver.receive(1, 0.0).value == "third"
+    assert hop.receiver.receive_one(1, 0.0).value == "third"
 
 
 def test_an_interruption_does_not_lose_what_came_before_it(loop):
     hop = loop.hop
     threading.Timer(0.02, hop.send, ("first",)).start()
-    assert hop.receiver.receive(1).value == "first"
+    assert hop.receiver.receive_one(1).value == "first"
     hop.send("second")
     hop.is_interrupted = True
-    assert hop.receiver.receive(1).value == "second"
+    assert hop.receiver.receive_one(1).value == "second"
     assert hop.receiver.receive(1) is None
 
 
