@@ -101,10 +101,11 @@ _ENTRY_HEADER_BYTES = 48
 _MIN_BLOCK_ITEM_BYTES = 1341
 _BLOCK_BYTES = 32 << 10
 """Larger items that fit a packet share a block of this size, and its packet: `transport/chunk.py`."""
-_MAX_SENDER_NS = 50_000
-"""Only stages that take less hold items back for a packet."""
-_MAX_PACKET_WORK_NS = 200_000
-"""A packet holds no more work for its reader."""
+_MAX_OWN_WORK_NS = 500_000
+"""A message holds no more work of its sender, transport included: `MessageLimit` in `runtime/worker/upkeep.py`."""
+_TRANSPORT_NS = 5_000
+_MAX_READER_WORK_NS = 200_000
+"""A message holds no more work for its reader."""
 _ENTRY_COST_FRACTION = 0.5
 """What an item in a shared packet costs even so, as a share of a packet of its own. Measured with small dicts."""
 _CHUNK_NS = 1_000_000
@@ -139,12 +140,11 @@ def _count_entries(
     if payload is None or items <= 0 or "memory" in payload.decision.pickle_mode or not _is_in_pipe(payload):
         return 1
     reader_ns = costs.processes[index + 1].run_ns if index + 1 < len(costs.processes) else costs.sink_ns
-    if costs.processes[index].run_ns / items > _MAX_SENDER_NS:
-        return 1
+    own_ns = costs.processes[index].run_ns / items + _TRANSPORT_NS
     item_bytes = _count_bytes(payload) + _ENTRY_HEADER_BYTES
     has_block = _MIN_BLOCK_ITEM_BYTES <= item_bytes <= _PACKET_BYTES and uses_blocks
     fitting = (_BLOCK_BYTES if has_block else _PACKET_BYTES) // item_bytes
-    return int(max(min(fitting, _MAX_PACKET_WORK_NS * items / max(reader_ns, 1.0)), 1))
+    return int(max(min(fitting, _MAX_OWN_WORK_NS / own_ns, _MAX_READER_WORK_NS * items / max(reader_ns, 1.0)), 1))
 
 
 def _is_in_pipe(payload: HopPayload) -> bool:
