@@ -205,7 +205,10 @@ class StageRole:
                 packet = receiver.receive_one(self._generation)
                 if packet is None:
                     raise SeekInterruptError
-                self._push(packet)
+                if packet.kind == PacketKind.ITEM:
+                    self._push(packet)
+                else:
+                    self._output.forward(packet)
 
     def _push(self, packet: ReceivedPacket) -> None:
         box = [packet.value]
