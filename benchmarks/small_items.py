@@ -38,12 +38,14 @@ from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn, take_ro
 from stagepipe import Pipeline
 from stagepipe.core import Key, watch_torch_use
 from stagepipe.plan import StagePlan
-from stagepipe.runtime import StageChain, StageRunner, install_lazy_seeding
+from stagepipe.runtime import ChunkInHand, StageChain, StageRunner, install_lazy_seeding
 from stagepipe.spec import Target
 from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, BoardLayout, DurationRecorder, make_board_fd
 
 SMALL_DICT: Final = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _ITEMS = 50_000
+_CHUNK_ITEMS = 50
+_CHUNK_NS = 10**9
 _INLINE_ITEMS = 20_000
 _BESIDE_TORCH: Final = "benchmarks.hop.PassOnBesideTorch"
 _LIMIT_S = 120.0
@@ -52,8 +54,8 @@ _LIMIT_S = 120.0
 class _Discard:
     """An output that drops what it gets."""
 
-    def send_item(self, _key: Key, box: list[Any], _samples: int, _meta: bytes) -> None:
-        box.clear()
+    def add(self, _value: Any, _key: Key) -> bool:
+        return True
 
 
 def _keep(item: Any) -> Any:
@@ -84,11 +86,8 @@ def _call(function: Callable[[Any], Any], *, stage_count: int = 1, reseed: bool 
     chain = StageChain(stages, _Discard(), region)  # type: ignore[arg-type]  # sends nothing but items
 
     def push_all() -> None:
-        for number in range(_ITEMS):
-            key = (number,)
-            region.set_current_item(key)
-            chain.push(key, [SMALL_DICT], 1, b"")
-            region.clear_current_item(key)
+        for number in range(0, _ITEMS, _CHUNK_ITEMS):
+            chain.push_chunk(ChunkInHand((number,), [SMALL_DICT] * _CHUNK_ITEMS), region, _CHUNK_NS)
         for stage in stages:
             stage.flush()
 

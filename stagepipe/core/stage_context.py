@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _make_packer(key_length: int) -> Callable[..., bytes]:
     return struct.Struct(f"<qq{key_length}q").pack
 
 
-@dataclass
+@dataclass(slots=True)
 class Context:
     """The stage, worker, epoch and item of the current call of a stage function. `context()` returns it.
 
@@ -67,13 +67,17 @@ class Context:
     epoch: int
     item: Key
     seed: int
+    own_rng: np.random.Generator | None = field(default=None, init=False, repr=False, compare=False)
+    """What `rng` returns, once it was read. Not for stages."""
 
-    @cached_property
+    @property
     def rng(self) -> np.random.Generator:
         """A random generator seeded by (seed, epoch, stage, item): it draws the same with any number of workers."""
-        import numpy as np
+        if self.own_rng is None:
+            import numpy as np
 
-        return np.random.default_rng(derive_seed(self.seed, self.epoch, self.stage, self.item))
+            self.own_rng = np.random.default_rng(derive_seed(self.seed, self.epoch, self.stage, self.item))
+        return self.own_rng
 
 
 class WorkerIdentity(NamedTuple):

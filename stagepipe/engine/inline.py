@@ -23,6 +23,7 @@ from stagepipe.engine.inline_hops import (
     InlineOrderPoint,
     InlineOutput,
     InlineStageProcess,
+    absorb_stages,
     make_build_error,
     make_stage_error,
 )
@@ -154,8 +155,9 @@ class InlineRun(CallerRun):
         self._cpu_ns: int | None = None
         """CPU time of this process during the run, once it is closed."""
         self._items_read = 0
-        self._downstream = self._build_downstream(1)
-        self._source_stages = self._build_stages(plan.processes[0])
+        downstream = self._build_downstream(1)
+        source_stages = self._build_stages(plan.processes[0])
+        self._source_stages, self._downstream = absorb_stages(source_stages, downstream)
         self._source_reader = SourceReader(self._source_stages[0].target, plan.seed, plan.limit, plan.shard)
         with UserCode("source"), self._generators.swap_in():
             self._source_identity = self._source_reader.identify()

@@ -73,15 +73,24 @@ class InlineOutput:
         self.ready_items.clear()  # an epoch that was broken off may have left some
 
 
+def absorb_stages(stages: list[StageRunner], downstream: InlineOutput) -> tuple[list[StageRunner], InlineOutput]:
+    """Return all stages that an item runs through without a buffer between two, from `stages` on, and what follows."""
+    if type(downstream) is InlineStageProcess and not downstream.is_batched:
+        return [*stages, *downstream.stages], downstream.downstream
+    return stages, downstream
+
+
 class InlineStageProcess(InlineOutput):
-    """A stage process as a function call. With `batch`, it buffers items until the batch is full."""
+    """Stage processes, one after the other, as a function call. With `batch`, it buffers items until that is full."""
 
     def __init__(self, stages: list[StageRunner], downstream: InlineOutput) -> None:
         super().__init__(downstream.on_dead_letter)
-        self._stages = stages
+        stages, downstream = absorb_stages(stages, downstream)
+        self.stages = stages
         self._chain = StageChain(stages, downstream)
-        self._downstream = downstream
+        self.downstream = downstream
         self._batch = stages[0].plan.batch if stages else None
+        self.is_batched = self._batch is not None
         self._buffered_items: list[tuple[Key, Any, ItemHeader]] = []
         self._passing_keys: set[Key] = set()
         """Of the buffered items, those that pass the stage by: they keep their place among the others."""
@@ -90,9 +99,9 @@ class InlineStageProcess(InlineOutput):
         """Start an epoch, and forget what is left of another."""
         self._buffered_items.clear()
         self._passing_keys.clear()
-        for stage in self._stages:
+        for stage in self.stages:
             stage.start_epoch(epoch)
-        self._downstream.start_epoch(epoch)
+        self.downstream.start_epoch(epoch)
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Take an item; the box is left empty."""
@@ -124,7 +133,7 @@ class InlineStageProcess(InlineOutput):
     def finish_epoch(self) -> None:
         """End the epoch: what is buffered goes on."""
         self._run_batch()
-        self._downstream.finish_epoch()
+        self.downstream.finish_epoch()
 
 
 class InlineOrderPoint(InlineOutput):
@@ -132,6 +141,7 @@ class InlineOrderPoint(InlineOutput):
 
     def __init__(self, stages: list[StageRunner], downstream: InlineOutput, input_segment: int) -> None:
         super().__init__(downstream.on_dead_letter)
+        stages, downstream = absorb_stages(stages, downstream)
         self._stages = stages
         self._grouping = OrderedGrouping(stages[0], input_segment)
         self._chain = StageChain(stages[1:], downstream)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
+        ChunkInHand,
         IsolatedGenerators,
         ItemHeader,
         OrderedGrouping,
@@ -92,6 +93,7 @@ __all__ = [
     "AttachedRun",
     "Box",
     "Cardinality",
+    "ChunkInHand",
     "Consumer",
     "DeadLetterEvent",
     "DeadLetterStore",

@@ -83,7 +83,7 @@ _ROLE_TYPES = (SourceRole, StageRole, OrderPointRole)
 CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     "read.after": CrashPoint((Receiver,), "_read_packet", is_after=True),  # this process has the only copy of a packet
     "open.after": CrashPoint((Receiver,), "_decode_entry", is_after=True),  # views of its arrays exist
-    **_before_and_after("call", (StageRunner,), "invoke"),
+    **_before_and_after("call", (StageRunner,), "call"),
     **_before_and_after("call_many", (StageChain,), "push_batch"),
     **_before_and_after("take", (SharedMemoryPool,), "allocate"),
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),

@@ -158,7 +158,6 @@ class ProcessRegion:
         self._array = array
         self._base = base
         self._current_item_word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
-        self._current_stage_word = base + int(ProcessCounter.CURRENT_STAGE)
         self.stage_count = stage_count
 
     def __getitem__(self, counter: ProcessCounter) -> int:
@@ -195,9 +194,16 @@ class ProcessRegion:
         else:
             self.set_current_key(())
 
-    def set_current_stage(self, index: int) -> None:
-        """Set the index of the stage that is processing the item."""
-        self._words[self._current_stage_word] = index
+    @property
+    def current_item_word(self) -> memoryview:
+        """1 + the number of the item that is being processed, 0 for none, as a view of length 1."""
+        return self._words[self._current_item_word : self._current_item_word + 1]
+
+    @property
+    def current_stage_word(self) -> memoryview:
+        """The index of the stage that is processing the item, as a view of length 1."""
+        word = self._base + ProcessCounter.CURRENT_STAGE
+        return self._words[word : word + 1]
 
     def set_current_key(self, key: tuple[int, ...]) -> None:
         """Set the key of the item, or part of an item, that is being processed; `()` for none."""

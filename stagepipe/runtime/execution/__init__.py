@@ -11,7 +11,7 @@ lazy_seeding  lets those of Python and NumPy wait for their first use
 errors        StageError: an exception with its stage and item, and the text for it
 """
 
-from stagepipe.runtime.execution.chain import Box, ItemHeader, StageChain
+from stagepipe.runtime.execution.chain import Box, ChunkInHand, ItemHeader, StageChain
 from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.grouping import OrderedGrouping, make_grouping
 from stagepipe.runtime.execution.seeding import IsolatedGenerators, install_lazy_seeding
@@ -21,6 +21,7 @@ from stagepipe.runtime.execution.stage import Route, StageRunner, make_private_s
 __all__ = [
     "READ_ONCE_MESSAGE",
     "Box",
+    "ChunkInHand",
     "IsolatedGenerators",
     "ItemHeader",
     "OrderedGrouping",

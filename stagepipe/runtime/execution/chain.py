@@ -18,12 +18,12 @@ from functools import partial
 from itertools import compress
 from time import perf_counter_ns
 from types import GeneratorType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from stagepipe.core import SKIP, Key
+from stagepipe.core import SKIP, Key, Skip
 from stagepipe.runtime.execution.cache import make_cached_call
 from stagepipe.runtime.execution.errors import StageError
-from stagepipe.runtime.execution.stage import Route, StageCall, StageRunner
+from stagepipe.runtime.execution.stage import ItemCall, Route, StageCall, StageRunner
 from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
 from stagepipe.timing import ProcessRegion, TraceKind
 
@@ -34,6 +34,28 @@ ItemHeader = tuple[int, bytes]
 """What travels with an item: its samples and its meta."""
 
 _ITEM = int(TraceKind.ITEM)
+_SPECIAL_TYPES: Final = frozenset({Skip, GeneratorType})
+"""Results of a stage that are not the next stage's input."""
+
+
+class ChunkInHand:
+    """The items of a chunk that are not done yet. Their keys end with consecutive numbers."""
+
+    __slots__ = ("first_stage", "header", "longest_ns", "next_number", "prefix", "values")
+
+    def __init__(self, key: Key, values: list[Any], header: ItemHeader = (1, b"")) -> None:
+        """`key` is that of the first item. SKIP stands for an item that was dropped."""
+        self.prefix = key[:-1]
+        self.next_number = key[-1]
+        values.reverse()
+        self.values = values
+        """The last item comes first."""
+        self.header = header
+        self.first_stage = 0
+        """The stage, by its index in the process, from which on to run them."""
+        self.longest_ns = 0
+        """The longest time that an item took so far."""
+
 
 RestoreInput = Callable[[], Any]
 """Returns a fresh copy of the input at each call."""
@@ -176,7 +198,7 @@ class StageChain:
         stages: list[StageRunner],
         output: ChainOutput,
         region: ProcessRegion | None = None,
-        first_call: StageCall | None = None,
+        first_call: ItemCall | None = None,
     ) -> None:
         """Chain `stages` (none: items go straight to `output`). `region` shows which stage is running.
 
@@ -185,9 +207,9 @@ class StageChain:
         """
         self._stages = stages
         self._output = output
+        self._add: Callable[[Any, Key], bool] | None = getattr(output, "add", None)
         self._trace = stages[0].trace if stages else None
-        invocations = [stage.invoke if stage.trace is None else partial(_invoke_traced, stage) for stage in stages]
-        self._calls = [_select_call(stage, invoke) for stage, invoke in zip(stages, invocations, strict=True)]
+        self._calls = [_select_item_call(stage) for stage in stages]
         if first_call is not None:
             self._calls[0] = first_call
         if region is not None:
@@ -196,8 +218,6 @@ class StageChain:
                 _with_stage_marker(region, index, call) if index else call
                 for index, call in enumerate(self._calls, first_index)
             ]
-        self._is_one_call = len(stages) == 1 and self._calls[0] is invocations[0]
-        """Whether an item takes one call of one stage."""
         self._forced_skips: dict[tuple[str, Key], StageError | None] = {}
 
     def set_forced_skips(self, skips: Iterable[ForcedSkip]) -> None:
@@ -207,12 +227,19 @@ class StageChain:
 
     def push(self, key: Key, box: Box, samples: int, meta: bytes, first_stage: int = 0) -> None:
         """Run an item through the stages from index `first_stage` on."""
-        stages, trace = self._stages, self._trace
+        stages, calls, trace = self._stages, self._calls, self._trace
         begin_ns = 0 if trace is None else trace.take_item_begin(key)
         try:
-            while first_stage < len(stages):
-                result = self.run_stage(first_stage, key, box, (samples, meta))
+            while first_stage < len(calls):
+                if self._forced_skips and self._skip_if_forced(stages[first_stage], key, (samples, meta)):
+                    return
+                try:
+                    result = calls[first_stage](key, box)
+                except StageError as error:
+                    self._skip(stages[first_stage], key, error, (samples, meta))
+                    return
                 if result is SKIP:
+                    self._drop(stages[first_stage], key, (samples, meta))
                     return
                 first_stage += 1
                 if type(result) is GeneratorType:
@@ -220,6 +247,9 @@ class StageChain:
                     return
                 box.append(result)
                 del result
+            if samples == 1 and not meta and self._add is not None and self._add(box[0], key):
+                box.clear()
+                return
             try:
                 self._output.send_item(key, box, samples, meta)
             except UnpicklableResultError as error:
@@ -230,34 +260,96 @@ class StageChain:
             if trace is not None:
                 trace.add(_ITEM, begin_ns, perf_counter_ns(), key)
 
-    @property
-    def only_call(self) -> StageCall | None:
-        """`StageRunner.invoke` of the only stage; None where an item takes more than one call of one stage.
+    def push_chunk(self, chunk: ChunkInHand, region: ProcessRegion, max_ns: int) -> None:
+        """Run the items of a chunk, until there are no more, or until the first one that ends after `max_ns`.
 
-        Its results go to `push_result`, its errors to `skip_failed`.
+        The board names each item before anything of it runs. An item that raises is no longer in the chunk; what came
+        before it is complete.
         """
-        return self._calls[0] if self._is_one_call and not self._forced_skips else None
+        prefix, number, values, first_stage = chunk.prefix, chunk.next_number, chunk.values, chunk.first_stage
+        samples, meta = header = chunk.header
+        push, set_current_item, word = self.push, region.set_current_item, region.current_item_word
+        add, call = self._add, self._get_only_call(first_stage, header)
+        last_ns, longest_ns = perf_counter_ns(), chunk.longest_ns
+        end_ns = last_ns + max_ns
+        try:
+            while values and last_ns <= end_ns:
+                if prefix:
+                    key: Key = (*prefix, number)
+                    set_current_item(key)
+                    number += 1
+                else:
+                    key = (number,)
+                    number += 1
+                    word[0] = number
+                box = [values.pop()]
+                if box[0] is SKIP:
+                    self._pass_dropped(key, header, first_stage)
+                elif call is None or add is None:
+                    push(key, box, samples, meta, first_stage)
+                else:  # one call, and the result among others: the short way
+                    try:
+                        result = call(key, box)
+                    except StageError as error:
+                        self._skip(self._stages[0], key, error, header)
+                    else:
+                        if type(result) in _SPECIAL_TYPES or not add(result, key):
+                            box.append(result)
+                            del result
+                            self._push_result(key, box)
+                now_ns = perf_counter_ns()
+                if now_ns - last_ns > longest_ns:  # noqa: PLR1730 - `max` would be a call
+                    longest_ns = now_ns - last_ns
+                last_ns = now_ns
+            region.clear_current_item((*prefix, 0))
+        finally:
+            chunk.next_number = number
+            chunk.longest_ns = longest_ns
 
-    def push_result(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+    def _get_only_call(self, first_stage: int, header: ItemHeader) -> ItemCall | None:
+        """Return the call that is all that an item of a chunk takes; None where it may take more."""
+        is_short = not first_stage and len(self._calls) == 1 and header == (1, b"")
+        return self._calls[0] if is_short and self._trace is None and not self._forced_skips else None
+
+    def _pass_dropped(self, key: Key, header: ItemHeader, first_stage: int) -> None:
+        """Send the tombstone of an item that a stage before `first_stage` has dropped, perhaps in another process."""
+        if first_stage:
+            self._drop(self._stages[first_stage - 1], key, header)
+        else:
+            self._output.send_tombstone(key, *header)
+
+    def _push_result(self, key: Key, box: Box) -> None:
         """Push what the first stage has returned."""
         if box[0] is SKIP:
-            self._drop(self._stages[0], key, (samples, meta))
+            self._drop(self._stages[0], key, (1, b""))
         elif type(box[0]) is GeneratorType:
-            self._push_parts(1, key, box.pop(), meta)
+            self._push_parts(1, key, box.pop(), b"")
         else:
-            self.push(key, box, samples, meta, 1)
+            self.push(key, box, 1, b"", 1)
 
-    def skip_failed(self, key: Key, error: StageError, header: ItemHeader) -> None:
-        """Skip an item that failed at the first stage; raise the error where the stage does not skip what fails."""
-        self._skip(self._stages[0], key, error, header)
+    def call_together(self, chunk: ChunkInHand, region: ProcessRegion) -> None:
+        """Call the first stage once for all items of a chunk that is not begun, if it can be called so."""
+        values = chunk.values
+        if len(self._stages) != 1 or self._calls[0] != self._stages[0].call or self._forced_skips or len(values) == 1:
+            return
+        values.reverse()
+        first_number = chunk.next_number
+        keys = [(*chunk.prefix, number) for number in range(first_number, first_number + len(values))]
+        region.set_current_keys(keys)
+        results = self._stages[0].invoke(keys, values)
+        region.set_current_key(())
+        if results:
+            values[:] = results
+            chunk.first_stage = 1
+        values.reverse()
 
-    def run_stage(self, index: int, key: Key, box: Box, header: ItemHeader) -> Any:
-        """Run a stage on the item in `box` and return its result; SKIP where the item ends here, which is sent on."""
-        stage = self._stages[index]
+    def run_first(self, key: Key) -> Any:
+        """Run the first stage, a source, and return its result; SKIP where the item ends here, which is sent on."""
+        stage, header = self._stages[0], (1, b"")
         if self._forced_skips and self._skip_if_forced(stage, key, header):
             return SKIP
         try:
-            result = self._calls[index]((key,), box)[0]
+            result = self._calls[0](key, [])
         except StageError as error:
             self._skip(stage, key, error, header)
             return SKIP
@@ -269,7 +361,7 @@ class StageChain:
 
     def reject(self, key: Key, error: Exception, header: ItemHeader) -> None:
         """Count an item that has not reached the first stage as failed there."""
-        self.skip_failed(key, self._stages[0].record_failure(key, error), header)
+        self._skip(self._stages[0], key, self._stages[0].record_failure(key, error), header)
 
     def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
         """Send a tombstone in the item's place: the stage returned SKIP for it."""
@@ -374,7 +466,7 @@ class StageChain:
 
     def _call_batch(self, stage: StageRunner, keys: list[Key], values: list[Any]) -> list[Any]:
         try:
-            return self._calls[0](keys, values)
+            return _select_call(stage)(keys, values)
         except StageError as error:
             if error.is_mistake or not stage.skips_failures:
                 raise
@@ -386,15 +478,16 @@ def _make_skip_error(skip: ForcedSkip) -> StageError | None:
     return StageError(skip.stage, skip.key, WorkerDiedError(skip.error), skip.kill_count) if skip.error else None
 
 
-def _with_stage_marker(region: ProcessRegion, stage_index: int, call: StageCall) -> StageCall:
+def _with_stage_marker(region: ProcessRegion, stage_index: int, call: ItemCall) -> ItemCall:
     """Wrap a call so that the board names the running stage, should the process die or hang in it."""
+    word = region.current_stage_word
 
-    def call_marked(keys: Sequence[Key], values: list[Any]) -> list[Any]:
-        region.set_current_stage(stage_index)
+    def call_marked(key: Key, box: Box) -> Any:
+        word[0] = stage_index
         try:
-            return call(keys, values)
+            return call(key, box)
         finally:
-            region.set_current_stage(0)
+            word[0] = 0
 
     return call_marked
 
@@ -425,7 +518,7 @@ def _iter_traced(stage: StageRunner, key: Key, parts: Iterator[Box]) -> Iterator
         part += 1
 
 
-def _select_call(stage: StageRunner, invoke: StageCall) -> StageCall:
+def _select_call(stage: StageRunner) -> StageCall:
     """Return how to call a stage: by `invoke`, unless its plan asks for retries, or for some of the items only.
 
     The items of a batch have been chosen before: see `choose_route`.
@@ -433,12 +526,20 @@ def _select_call(stage: StageRunner, invoke: StageCall) -> StageCall:
     plan = stage.plan
     is_batch = plan.batch is not None
     is_repeated = plan.retries or (is_batch and stage.skips_failures)
-    call: StageCall = partial(invoke_with_retries, stage, invoke) if is_repeated else invoke
+    call: StageCall = stage.invoke if stage.trace is None else partial(_invoke_traced, stage)
+    if is_repeated:
+        call = partial(invoke_with_retries, stage, call)
     if is_batch:
         return call
     if plan.cache_plan is not None:
         call = make_cached_call(stage, plan.cache_plan, call)
     return _with_condition(stage, call) if stage.is_conditional else call
+
+
+def _select_item_call(stage: StageRunner) -> ItemCall:
+    """Return how to call a stage with one item: by `call`, where `_select_call` gives `invoke`."""
+    call = _select_call(stage)
+    return stage.call if call == stage.invoke and stage.plan.batch is None else lambda key, box: call((key,), box)[0]
 
 
 def _with_condition(stage: StageRunner, call: StageCall) -> StageCall:

@@ -47,6 +47,8 @@ class SeededItem:
     def __init__(self) -> None:
         """Begin without an item."""
         self.parts: SeedParts | None = None
+        self.must_seed = True
+        """Whether the next item needs more than its `parts`: a generator does not wait, or torch is seeded too."""
 
     def derive_seed(self) -> int:
         """Return the item's seed; 0 before the first item."""
@@ -122,6 +124,7 @@ class LazyGenerator:
 
     def _stop_waiting(self) -> None:
         self.is_waiting = False
+        self._item.must_seed = True
 
     # ------------------------------------------------------------------ functions of the modules
 
@@ -318,7 +321,7 @@ class LazyRandom(LazyGenerator):
 
     def _stop_waiting(self) -> None:
         object.__setattr__(self.generator, "__class__", self._own_class)
-        self.is_waiting = False
+        super()._stop_waiting()
 
 
 def _make_waiting_class(own_class: type, settle: Callable[[], None]) -> type:

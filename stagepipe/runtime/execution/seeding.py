@@ -307,6 +307,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 def _seed_used_torch() -> None:
     """Seed a torch that the fork server has imported, when a stage first uses it."""
+    seeded_item.must_seed = True
     if seeded_item.parts is not None:
         _seed_torch(seeded_item.derive_seed())
 
@@ -319,6 +320,7 @@ def make_global_seeder() -> Callable[[SeedParts], None]:
     def seed_lazily(parts: SeedParts) -> None:
         nonlocal seed_torch
         item.parts = parts
+        item.must_seed = False  # before the checks: from now on, a use by another thread sets it again
         if not random_.is_waiting:
             random_.begin_item()
         if not random_state.is_waiting:
@@ -328,6 +330,8 @@ def make_global_seeder() -> Callable[[SeedParts], None]:
         elif "torch" in modules and get_used_torch() is not None:  # most processes have none, and pay no call
             _seed_torch(derive_seed(*parts))
             seed_torch = _make_torch_seeder()
+        if seed_torch is not None or not (random_.is_waiting and random_state.is_waiting and _will_notice_torch()):
+            item.must_seed = True
 
     return seed_lazily
 
@@ -396,7 +400,10 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find torch as the other finders do, with a loader that seeds it after the import."""
-        if name != "torch" or self not in sys.meta_path or (self.is_for_frames and lazy_random.frame is None):
+        if name != "torch" or self not in sys.meta_path:
+            return None
+        seeded_item.must_seed = True
+        if self.is_for_frames and lazy_random.frame is None:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
@@ -418,6 +425,11 @@ def install_torch_import_hook() -> None:
         sys.meta_path.insert(0, _TorchImportSeeder())
 
 
+def _will_notice_torch() -> bool:
+    """Whether a first import or use of torch sets `seeded_item.must_seed`."""
+    return _has_torch_import_hook() if "torch" not in sys.modules else get_used_torch() is None
+
+
 def _has_torch_import_hook() -> bool:
     return any(isinstance(finder, _TorchImportSeeder) for finder in sys.meta_path)
 
@@ -434,6 +446,7 @@ def torch_import_hook_for_frames() -> Iterator[None]:
         yield
     finally:
         _TorchImportSeeder.is_for_frames = False
+        seeded_item.must_seed = True
         if sys.meta_path is not None:  # None while the interpreter ends
             sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchImportSeeder)]
 

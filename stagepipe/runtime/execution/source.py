@@ -256,7 +256,7 @@ class SourceRunner:
     def step(self, item: int) -> bool:
         """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""
         key = (item,)
-        result = self._chain.run_stage(0, key, [], (1, b""))
+        result = self._chain.run_first(key)
         if result is END_OF_SOURCE:
             return False
         if result is not SKIP:
@@ -279,8 +279,8 @@ class SourceRunner:
         self._output.send_item((item,), [chunk], read_items, b"")
         return read_items
 
-    def _read(self, keys: Sequence[Key], _: Box) -> list[Any]:
-        stage, reader, key = self._stage, self._reader, keys[0]
+    def _read(self, key: Key, _: Box) -> Any:
+        stage, reader = self._stage, self._reader
         if reader.is_indexed and reader.may_draw:  # a stream seeds each item itself, those that it discards too
             stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
@@ -288,8 +288,7 @@ class SourceRunner:
             raise stage.make_none_error(key, "returned" if reader.is_indexed else "yielded")
         if result is not END_OF_SOURCE:
             stage.count_item(key)
-        return [result]
+        return result
 
-    def _read_with_retries(self, keys: Sequence[Key], box: Box) -> list[Any]:
-        results: list[Any] = call_with_retries(self._stage, partial(self._read, keys, box), box, list)
-        return results
+    def _read_with_retries(self, key: Key, box: Box) -> Any:
+        return call_with_retries(self._stage, partial(self._read, key, box), box, list)

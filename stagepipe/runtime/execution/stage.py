@@ -43,7 +43,13 @@ from stagepipe.runtime.execution.errors import (
 )
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
 from stagepipe.runtime.execution.lazy_seeding import SeedParts
-from stagepipe.runtime.execution.seeding import find_own_generators, install_torch_import_hook, make_global_seeder
+from stagepipe.runtime.execution.seeding import (
+    Seeder,
+    find_own_generators,
+    install_torch_import_hook,
+    make_global_seeder,
+    seeded_item,
+)
 from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.sinks import PartSink
 from stagepipe.spec import SOURCE_NAME, Condition, FieldTests, Target
@@ -152,6 +158,9 @@ _ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType})
 StageCall = Callable[[Sequence[Key], list[Any]], list[Any]]
 """Runs a stage: `StageRunner.invoke`, perhaps with retries, a cache or a condition around it."""
 
+ItemCall = Callable[[Key, list[Any]], Any]
+"""Runs a stage on the item in a box, and returns its result: `StageRunner.call`, or a `StageCall` for one item."""
+
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 _STAGE = int(TraceKind.STAGE)
 
@@ -187,7 +196,6 @@ class StageRunner:
         """The process that runs it: a child that its code forks ends where it leaves that code."""
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
-        self._context_attributes = self._context.__dict__
         self.epoch = 0
         self.refuses_none = not plan.allow_none
         """Whether None as a result ends the run."""
@@ -196,7 +204,7 @@ class StageRunner:
         self.copies_matching = False
         """Whether an item that matches its `when` is copied for the call, because the stage may change it."""
         self._durations_ns: list[int] = []
-        """The run times of items that are not on the board yet."""
+        """The run times of items that are not on the board yet, nor in `_busy_ns`."""
         # A successor continues the counts of the worker before it.
         self._item_count = region[StageCounter.ITEMS]
         self._skipped_count = region[StageCounter.SKIPPED]
@@ -223,7 +231,9 @@ class StageRunner:
         with UserCode(self._describe()):
             target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
         self.cardinality = infer_cardinality(target)
-        self._seed_generators = _make_seeder(target) if plan.reseed else None
+        own_generators = find_own_generators(target) if plan.reseed else None
+        self._has_own_generators = own_generators is not None
+        self._seed_generators = _make_seeder(own_generators) if plan.reseed else None
         self._predicate = None if plan.when is None else build_predicate(plan.when, self._config_dir)
         if isinstance(target, PartSink):  # it decides for each item of a part
             target.warm_up()
@@ -231,7 +241,7 @@ class StageRunner:
             self._predicate = None
         self._runs_users_predicate = isinstance(plan.when, Target)
         is_seeded = plan.reseed and self._runs_users_predicate
-        self._seed_predicate = _make_seeder(self._predicate) if is_seeded else None
+        self._seed_predicate = _make_seeder(find_own_generators(self._predicate)) if is_seeded else None
         uses_fields = any(setting is not None for setting in (plan.field, plan.as_, plan.into))
         if uses_fields or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
@@ -299,7 +309,7 @@ class StageRunner:
     def _seed_global_key(self, key: Key) -> None:
         context = self._context
         context.item = key
-        context.__dict__.pop("rng", None)
+        context.own_rng = None
         stage_locals.context = context
         if self._seed_generators is not None:
             self._seed_generators((self.seed, self.epoch, self.name, key))
@@ -337,12 +347,48 @@ class StageRunner:
         if self._seed_predicate is not None:
             self._seed_predicate((self.seed, self.epoch, name, key))
 
-    def invoke(  # noqa: C901 - a call of a part would be paid for each item
-        self, keys: Sequence[Key], values: list[Any]
-    ) -> list[Any]:
-        """Call the target once, for all items of `values`, and return a result for each. A generator is a result, too.
+    def call(  # noqa: C901 - a call of a part would be paid for each item
+        self, key: Key, box: list[Any]
+    ) -> Any:
+        """Call the target with the item in `box` and return its result. A generator is a result, too.
 
-        The list is emptied before the target has a single item: so the input is freed when the call returns.
+        The box is emptied before the target has the item: so the input is freed when the call returns.
+        """
+        try:  # what `seed_item` and `_record_item` do: their calls would cost each item a fifth of this function
+            context = self._context
+            context.item = seeded_key = key if self._is_unsharded else self.global_key(key)
+            context.own_rng = None
+            stage_locals.context = context
+            if self._seed_generators is not None:
+                seeded_item.parts = parts = (self.seed, self.epoch, self.name, seeded_key)
+                if seeded_item.must_seed or self._has_own_generators:
+                    self._seed_generators(parts)
+            if self._names_items:
+                self._item_name = name_item(box[0])
+            started_ns = perf_counter_ns()
+            result = self.target(box.pop())
+            elapsed_ns = perf_counter_ns() - started_ns
+        except self._propagated_errors:
+            raise
+        except BaseException as error:
+            raise self.record_failure(key, error) from error
+        if this_process.pid != self._pid:
+            self._end_forked_child(key)
+        if type(result) in _ONE_BY_ONE_TYPES:
+            if result is not None:
+                return result  # a generator: its parts are timed
+            if self.refuses_none:
+                raise self.make_none_error(key)
+        durations_ns = self._durations_ns
+        durations_ns.append(elapsed_ns)
+        if elapsed_ns > self._slow_threshold_ns:
+            self._record_slow_item(key, elapsed_ns)
+        if len(durations_ns) >= _ITEMS_PER_FLUSH:
+            self._flush_durations()
+        return result
+
+    def invoke(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
+        """Call the target once, for all items of `values`, and return a result for each, as `call` does for one.
 
         A stage without a `batch` takes one item, but for `fetch_together` of a target, which takes several. No results
         then mean that each item needs a call of its own: where the target has no such method, where each item has its
@@ -352,36 +398,7 @@ class StageRunner:
             return self._invoke_batch(keys, values)
         if len(values) > 1:
             return self._fetch_together(keys, values)
-        key = keys[0]
-        try:  # what `seed_item` and `_record_item` do: their calls would cost each item a fifth of this function
-            self._context.item = seeded_key = key if self._is_unsharded else self.global_key(key)
-            if "rng" in self._context_attributes:
-                del self._context_attributes["rng"]
-            stage_locals.context = self._context
-            if self._seed_generators is not None:
-                self._seed_generators((self.seed, self.epoch, self.name, seeded_key))
-            if self._names_items:
-                self._item_name = name_item(values[0])
-            started_ns = perf_counter_ns()
-            result = self.target(values.pop())
-            elapsed_ns = perf_counter_ns() - started_ns
-        except self._propagated_errors:
-            raise
-        except BaseException as error:
-            raise self.record_failure(key, error) from error
-        if this_process.pid != self._pid:
-            self._end_forked_child(key)
-        if result is None and self.refuses_none:
-            raise self.make_none_error(key)
-        if type(result) is not GeneratorType:
-            self._busy_ns += elapsed_ns
-            durations_ns = self._durations_ns
-            durations_ns.append(elapsed_ns)
-            if elapsed_ns > self._slow_threshold_ns:
-                self._record_slow_item(key, elapsed_ns)
-            if len(durations_ns) >= _ITEMS_PER_FLUSH:
-                self._flush_durations()
-        return [result]
+        return [self.call(keys[0], values)]
 
     def _fetch_together(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
         fetch_together = None if self.plan.reseed else getattr(self.target, "fetch_together", None)
@@ -431,25 +448,24 @@ class StageRunner:
         elapsed_ns = perf_counter_ns() - started_ns
         for key, name in zip(keys, names, strict=True):
             self._item_name = name
-            self._record_call(key, elapsed_ns // len(keys))
+            self._record_item(key, elapsed_ns // len(keys))
         return results
 
     def iter_parts(self, key: Key, generator: Iterator[Any]) -> Iterator[list[Any]]:
         """Yield each part of a generator in a box. Generators are seeded before each part, from the part's key."""
-        rng = stage_locals.context.__dict__.get("rng") if stage_locals.context is not None else None
+        rng = None if stage_locals.context is None else stage_locals.context.own_rng
         part = elapsed_ns = 0
         while True:
             try:
                 if part:
                     self.seed_item((*key, part))
-                    if rng is not None:
-                        self._context.__dict__["rng"] = rng
+                    self._context.own_rng = rng
                 started_ns = perf_counter_ns()
                 box = [next(generator)]
             except StopIteration:
                 if this_process.pid != self._pid:
                     self._end_forked_child((*key, part))
-                self._record_call(key, elapsed_ns + perf_counter_ns() - started_ns)
+                self._record_item(key, elapsed_ns + perf_counter_ns() - started_ns)
                 return
             except self._propagated_errors:
                 raise
@@ -460,7 +476,7 @@ class StageRunner:
             elapsed_ns += perf_counter_ns() - started_ns
             if box[0] is None and self.refuses_none:
                 raise self.make_none_error((*key, part), "yielded")
-            rng = self._context.__dict__.get("rng", rng)
+            rng = self._context.own_rng
             yield box
             part += 1
 
@@ -497,17 +513,14 @@ class StageRunner:
 
     def count_item(self, key: Key) -> None:
         """Count the work timed last as an item."""
-        self._record_item(key, self._last_timed_ns)
+        self.count_items(key[0], 1)
 
     def count_items(self, first_item: int, count: int) -> None:
         """Count the work timed last as `count` items, which share its time."""
         share_ns = self._last_timed_ns // count
+        self._busy_ns -= share_ns * count  # a flush adds it
         self._durations_ns.extend([share_ns] * (count - 1))
         self._record_item((first_item,), share_ns)
-
-    def _record_call(self, key: Key, elapsed_ns: int) -> None:
-        self._busy_ns += elapsed_ns
-        self._record_item(key, elapsed_ns)
 
     def _record_item(self, key: Key, elapsed_ns: int) -> None:
         durations_ns = self._durations_ns
@@ -529,6 +542,7 @@ class StageRunner:
 
     def _flush_durations(self) -> None:
         self._item_count += len(self._durations_ns)
+        self._busy_ns += sum(self._durations_ns)
         self._region.add_durations(self._durations_ns)
         self._durations_ns.clear()
 
@@ -581,10 +595,9 @@ class StageRunner:
         region[StageCounter.BUSY_NS] = self._busy_ns
 
 
-def _make_seeder(target: Any) -> Callable[[SeedParts], None]:
+def _make_seeder(seed_own_generators: Seeder | None) -> Callable[[SeedParts], None]:
     """Return the function that seeds the global generators, and those of a target, for an item."""
     seed_global_generators = make_global_seeder()
-    seed_own_generators = find_own_generators(target)
     if seed_own_generators is None:
         return seed_global_generators
 

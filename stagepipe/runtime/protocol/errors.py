@@ -37,7 +37,7 @@ _PACKAGE_DIR: Final = str(PACKAGE_DIR)
 _STANDARD_LIBRARY_DIR: Final = sysconfig.get_path("stdlib")
 _USER_CALL_SITES: Final[Mapping[str, tuple[str, ...]]] = {
     "runtime/execution/stage.py": (
-        "build_target", "decide", "invoke", "_fetch_together", "_invoke_batch", "_to_list", "iter_parts", "matches",
+        "build_target", "call", "decide", "_fetch_together", "_invoke_batch", "_to_list", "iter_parts", "matches",
         "run_timed",
     ),
     "runtime/execution/fields.py": ("__call__", "_put", "_put_each", "_call_batched", "_split_results"),

@@ -13,9 +13,9 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from stagepipe.core import ArenaFullError, Key, count_bytes
-from stagepipe.runtime.execution import Box, ItemHeader, StageChain, StageError, StageRunner
+from stagepipe.runtime.execution import Box, ChunkInHand, ItemHeader, StageChain, StageError, StageRunner
 from stagepipe.runtime.protocol import ForcedSkip, SampleChunk
-from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
+from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.stages import Rows, make_rows
 from stagepipe.timing import ProcessCounter, ProcessRegion
 
@@ -95,18 +95,18 @@ class ChunkOutput:
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Add a sample to the chunk, or send it alone."""
-        if len(key) == 1 and (self.add(box[0]) or self._start(key[0], box[0])):
+        if len(key) == 1 and self._start(key[0], box[0]):
             box.clear()
             return
         self.flush()
         self._output.send_item(key, box, samples, meta)
 
-    def add(self, value: Any) -> bool:
+    def add(self, value: Any, key: Key) -> bool:
         """Copy the next item's sample into the next row. False where `send_item` must take it.
 
-        That is so where there is no row, and where the sample is not like the others.
+        That is so where there is no row, where the sample is not like the others, and for a part of an item.
         """
-        if self._rows is None:
+        if self._rows is None or len(key) > 1:
             return False
         try:
             self._rows.put(self._row_count, value)
@@ -167,76 +167,71 @@ class ChunkOutput:
 
 
 class ChunkLoop:
-    """Runs the items of index chunks through a worker's stages."""
+    """Runs the items of chunks through a worker's stages, a chunk over several calls of `run`."""
 
-    def __init__(self, chain: StageChain, output: ChunkOutput, worker_context: WorkerContext) -> None:
-        """`chain` sends to `output`."""
+    def __init__(self, chain: StageChain, region: ProcessRegion, output: ChunkOutput | None) -> None:
+        """`output`: where `chain` sends to, if it sends rows."""
         self._chain = chain
+        self._region = region
         self._output = output
-        self._worker_context = worker_context
+        self._chunk: ChunkInHand | None = None
+        self._count = 0
+        self._spent_ns = 0
+        self._sent_ns = 0
+        """Of the time spent: that until the last rows were sent."""
 
-    def run(self, first_item: int, indices: list[Any], header: ItemHeader, *, together: bool = False) -> None:
-        """Run the items of a chunk, from `first_item` on, and send the results before the return.
+    @property
+    def is_idle(self) -> bool:
+        """Whether no chunk is in hand."""
+        return self._chunk is None
 
-        `header` is that of each item. `together`: the stage may be called once for all of them.
+    def discard(self) -> None:
+        """Forget the chunk, because of a seek."""
+        self._chunk = None
+        if self._output is not None:
+            self._output.begin(0)
 
-        Every few milliseconds the results so far are sent, and a seek or a stop ends the chunk.
-        """
-        region, output, chain = self._worker_context.region, self._output, self._chain
-        set_current_item, add = region.set_current_item, output.add
-        output.begin(first_item + len(indices))
+    def begin(self, key: Key, values: list[Any], header: ItemHeader = (1, b""), *, together: bool = False) -> None:
+        """Take a chunk. `header` is that of each item. `together`: the stage may be called once for all of them."""
+        self._chunk = chunk = ChunkInHand(key, values, header)
+        if self._output is None:
+            return
+        self._count = len(values)
+        self._output.begin(key[0] + self._count)
+        self._spent_ns = self._sent_ns = 0
+        if together:
+            started_ns = perf_counter_ns()
+            self._chain.call_together(chunk, self._region)
+            self._spent_ns = perf_counter_ns() - started_ns
+
+    def run(self, max_ns: int) -> None:
+        """Run items of the chunk for `max_ns`. Rows are sent at its end, and after some milliseconds."""
+        chunk, output = self._chunk, self._output
+        if chunk is None:
+            return
+        if output is None:
+            self._chain.push_chunk(chunk, self._region, max_ns)
+        else:
+            self._make_rows(chunk, output, max_ns)
+        if not chunk.values:
+            self._chunk = None
+
+    def _make_rows(self, chunk: ChunkInHand, output: ChunkOutput, max_ns: int) -> None:
         started_ns = perf_counter_ns()
-        results = self._call_together(first_item, indices) if together else []
-        is_together = bool(results)
-        results.reverse()
-        invoke = (lambda _keys, _values: [results.pop()]) if is_together else chain.only_call
-        sent_ns = last_ns = perf_counter_ns()
-        longest_ns = 0
-        key = (first_item,)
         try:
-            for item, index in enumerate(indices, first_item):
-                key = (item,)
-                set_current_item(key)
-                if invoke is None:
-                    chain.push(key, [index], *header)
-                else:  # the shortest way, where an item is one call
-                    try:
-                        box = invoke((key,), [index])
-                    except StageError as error:
-                        chain.skip_failed(key, error, header)
-                    else:
-                        if not add(box[0]):
-                            chain.push_result(key, box, *header)
-                now_ns = perf_counter_ns()
-                if (item_ns := now_ns - last_ns) > longest_ns:
-                    longest_ns = item_ns
-                last_ns = now_ns
-                if now_ns - sent_ns > _MAX_HELD_NS:
-                    output.flush()
-                    if self._worker_context.is_interrupted():
-                        raise SeekInterruptError
-                    sent_ns = perf_counter_ns()
+            self._chain.push_chunk(chunk, self._region, max_ns)
         except StageError:
             output.flush()  # what came before it is complete
             raise
-        output.flush()
-        region.clear_current_item(key)
-        region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
-        region[ProcessCounter.CHUNK_ITEM_NS] = _estimate_item_ns(
-            last_ns - started_ns, len(indices), 0 if is_together else longest_ns
-        )
-
-    def _call_together(self, first_item: int, indices: list[Any]) -> list[Any]:
-        """Return the results of one call for all items; none where each item has its own."""
-        invoke = self._chain.only_call
-        if invoke is None or len(indices) == 1:
-            return []
-        keys: list[Key] = [(item,) for item in range(first_item, first_item + len(indices))]
-        region = self._worker_context.region
-        region.set_current_keys(keys)
-        results = invoke(keys, indices)
-        region.set_current_key(())
-        return results
+        self._spent_ns += perf_counter_ns() - started_ns
+        if not chunk.values:
+            output.flush()
+            self._region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
+            longest_ns = 0 if chunk.first_stage else chunk.longest_ns
+            self._region[ProcessCounter.CHUNK_ITEM_NS] = _estimate_item_ns(self._spent_ns, self._count, longest_ns)
+        elif self._spent_ns - self._sent_ns > _MAX_HELD_NS:
+            self._sent_ns = self._spent_ns
+            output.flush()
 
 
 def _estimate_item_ns(total_ns: int, count: int, longest_ns: int) -> int:

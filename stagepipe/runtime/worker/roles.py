@@ -156,22 +156,23 @@ class StageRole:
         sends_chunks: bool = False,
     ) -> None:
         """All of `stages` run on each item, one after the other."""
-        self._chunk_output = ChunkOutput(output)
-        self._chain = StageChain(stages, self._chunk_output if sends_chunks else output, worker_context.region)
-        self._chunk_loop = ChunkLoop(self._chain, self._chunk_output, worker_context)
-        self._sends_chunks = sends_chunks
+        rows = ChunkOutput(output) if sends_chunks else None
+        self._chain = StageChain(stages, rows or output, worker_context.region)
+        self._chunk_loop = ChunkLoop(self._chain, worker_context.region, rows)
         self._output = output
         self._receiver = receiver
         self._worker_context = worker_context
         self._batch = stages[0].plan.batch
         self._stage_name = stages[0].name
         receiver.on_item = worker_context.region.set_current_item
+        self._receive = receiver.receive if self._batch is None else receiver.receive_one
         self._unbatched_ranges: list[UnbatchedRange] = []
         self._generation = 0
 
     def apply_seek(self, seek: Seek) -> None:
-        """Enter the generation. The role itself keeps nothing from one item to the next."""
+        """Enter the generation. What is left of a chunk is obsolete."""
         self._generation = seek.generation
+        self._chunk_loop.discard()
         self._output.apply_seek(seek)
         self._chain.set_forced_skips(seek.forced_skips)
         self._receiver.unwanted_keys = frozenset(
@@ -182,49 +183,36 @@ class StageRole:
         ]
 
     def step(self) -> None:
-        """Process one item, up to `batch.size` of them, or for a short time those that came together."""
-        try:
-            packet = self._receiver.receive_one(self._generation)
-        except UnreadableItemError as error:
-            self._reject(error)
-            return
-        if packet is None:
-            raise SeekInterruptError
-        if packet.kind != PacketKind.ITEM:
+        """Process items for a short time, or up to `batch.size` items together."""
+        if self._chunk_loop.is_idle:
+            try:
+                packet = self._receive(self._generation)
+            except UnreadableItemError as error:
+                self._reject(error)
+                return
+            if packet is None:
+                raise SeekInterruptError
+            self._take(packet)
+        self._chunk_loop.run(_MAX_STEP_NS)
+
+    def _take(self, packet: ReceivedPacket) -> None:
+        """Deal with a packet, or leave its items to the loop."""
+        values = [packet.value]
+        packet.value = None
+        if packet.kind == PacketKind.CHUNK:
+            self._chunk_loop.begin(packet.key, values.pop())
+        elif packet.kind != PacketKind.ITEM:
             self._output.forward(packet)
         elif self._batch is not None:
+            packet.value = values.pop()
             if self._joins_batch(packet):
                 self._step_batch(packet, self._batch)
-        elif self._sends_chunks:
-            self._step_chunk(packet)
-        else:
-            self._push(packet)
-            receiver = self._receiver
-            latest_queue_ns = receiver.queue_ns + _MAX_STEP_NS  # in one packet, each waits for those before it
-            while receiver.items_in_hand and receiver.queue_ns < latest_queue_ns:
-                packet = receiver.receive_one(self._generation)
-                if packet is None:
-                    raise SeekInterruptError
-                if packet.kind == PacketKind.ITEM:
-                    self._push(packet)
-                else:
-                    self._output.forward(packet)
-
-    def _push(self, packet: ReceivedPacket) -> None:
-        box = [packet.value]
-        packet.value = None
-        self._chain.push(packet.key, box, packet.samples, packet.meta)
-        self._worker_context.region.clear_current_item(packet.key)
-
-    def _step_chunk(self, packet: ReceivedPacket) -> None:
-        value = packet.value
-        packet.value = None
-        if type(value) is IndexChunk:
-            indices = value.to_list()
+        elif type(values[0]) is IndexChunk:
+            indices = values[0].to_list()
             together = not self._is_unbatched(packet.key[0], packet.key[0] + len(indices) - 1)
-            self._chunk_loop.run(packet.key[0], indices, (1, b""), together=together)
+            self._chunk_loop.begin(packet.key, indices, together=together)
         else:
-            self._chunk_loop.run(packet.key[0], [value], (packet.samples, packet.meta))
+            self._chunk_loop.begin(packet.key, values, (packet.samples, packet.meta))
 
     def _is_unbatched(self, first_item: int, last_item: int) -> bool:
         """Whether one of the items is called alone, because a call with several of them has killed a worker."""

@@ -11,7 +11,6 @@ from stagepipe.plan import StagePlan
 from stagepipe.runtime.execution import StageChain, StageError, StageRunner
 from stagepipe.runtime.protocol import ForcedSkip, SampleChunk
 from stagepipe.runtime.worker.chunks import MAX_CHUNK_ITEMS, ChunkLoop, ChunkOutput, ChunkSize
-from stagepipe.runtime.worker.hop_output import WorkerContext
 from stagepipe.spec import Target
 from stagepipe.stages import Fetch
 from stagepipe.timing import Board, BoardLayout, ProcessCounter, StageCounter, make_board_fd
@@ -53,7 +52,7 @@ def send_all(values, end=10):
     for item, value in enumerate(values):
         if value is None:
             output.send_tombstone((item,), 1, b"")
-        else:
+        elif not output.add(value, (item,)):
             output.send_item((item,), [value], 1, b"")
     output.flush()
     return sent.log
@@ -167,9 +166,11 @@ def run(target, count=20, *, together=True, **plan):
     stage = StageRunner(StagePlan(target=Target(target, {}), **keys), 0, 7, None, region.stage_region(0))
     sent = Sent()
     output = ChunkOutput(sent)
-    loop = ChunkLoop(StageChain([stage], output, region), output, WorkerContext(region, bool, lambda: None))
+    loop = ChunkLoop(StageChain([stage], output, region), region, output)
     try:
-        loop.run(100, list(range(100, 100 + count)), (1, b""), together=together)
+        loop.begin((100,), list(range(100, 100 + count)), (1, b""), together=together)
+        while not loop.is_idle:
+            loop.run(0)
     except StageError as error:
         sent.log.append((error.key, str(error)))
     stage.flush()
