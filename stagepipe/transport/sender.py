@@ -129,7 +129,7 @@ class Sender:
         self._chunk_key: Key = ()
         self._chunk_ns = 0
         self._hold_ns = 0
-        """What the first item of the chunk took to be held."""
+        """What an item took to be held: the second one of a message, as the first one finds cold caches."""
         self._next_key: Key = ()
         """The key that continues the chunk."""
         self._count = 0
@@ -170,7 +170,7 @@ class Sender:
             return False
         if self._max_items == 1:
             return self._add_single(value, key)
-        begin_ns = 0 if self._values else perf_counter_ns()
+        begin_ns = perf_counter_ns() if self._count == 1 else 0  # one in each message is timed
         if value is SKIP:
             nbytes = GAP_BYTES
         else:
@@ -188,14 +188,14 @@ class Sender:
             if not values:
                 self._chunk_key = key
                 self._chunk_ns = now_ns = perf_counter_ns()
-                if begin_ns:
-                    self._hold_ns = now_ns - begin_ns
                 if not self._count:
                     self._first_ns = now_ns
             values.append(value)
         self._next_key = (key[0] + 1,) if len(key) == 1 else (*key[:-1], key[-1] + 1)
         self._count = count = self._count + 1
         self._nbytes = held_bytes = self._nbytes + nbytes
+        if begin_ns and count > 1:
+            self._hold_ns = perf_counter_ns() - begin_ns
         if count >= self._max_items or held_bytes + nbytes > self._room_bytes:  # the next probably has this one's size
             return self._write_held() or None
         if not self.is_watched:
