@@ -457,8 +457,8 @@ def _get_copying_curves(curves: CostCurves) -> dict[TransferKind, CostCurve]:
 
 
 def _compute_error_ratios(curve: CostCurve, measurements: Sequence[CostMeasurement]) -> dict[int, float]:
-    """Measured cost over predicted cost, by size in bytes."""
-    return {m.mean_bytes: m.cost_ns / curve(m.mean_bytes) for m in measurements}
+    """Measured cost over predicted cost, by size in bytes. An item's share of a chunk's cost may be below a ns."""
+    return {m.mean_bytes: max(m.cost_ns, 1) / curve(m.mean_bytes) for m in measurements}
 
 
 def _compute_common_error_ratio(error_ratios: Mapping[int, float]) -> float:
