@@ -571,7 +571,7 @@ class Pipeline(Generic[T_co]):
 
     def close(self) -> None:
         """Stop the workers and release all resources. The report and the state stay available."""
-        self._state.closed_reason = self._state.closed_reason or _CLOSED_MESSAGE
+        self._state.close(self._state.closed_reason or _CLOSED_MESSAGE)
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._run is not None:
@@ -580,7 +580,7 @@ class Pipeline(Generic[T_co]):
     def abandon_in_child(self) -> None:
         """Leave the workers to the process that started them. Called in a forked child."""
         if self._run is not None and self._capabilities.forks_workers:
-            self._state.closed_reason = format_owner_message("pipeline", self._owner_pid)
+            self._state.close(format_owner_message("pipeline", self._owner_pid))
             keep_until_exit(self._run)
             self._run = None
             if self._finalizer is not None:

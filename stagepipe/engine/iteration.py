@@ -51,15 +51,34 @@ class PipelineState:
         self.closed_reason = ""
         """The error message of an iteration after the close; empty before."""
         self._newest_iteration: SupportsPosition | None = None
+        self.active_iteration: SupportsPosition | None = None
+        """The newest iteration, once it was asked for an item, as long as the next one may be asked for."""
 
     def begin_iteration(self, iteration: SupportsPosition) -> None:
         """Make `iteration` the newest one. Using an earlier one now raises UsageError."""
         self._newest_iteration = iteration
+        self.active_iteration = None
 
-    def advance_epoch(self, start: EpochPosition) -> None:
-        """Make the epoch after `start` the next one, unless another was set. Called at an iteration's first item."""
+    def activate(self, iteration: SupportsPosition, start: EpochPosition) -> None:
+        """Let `iteration` yield items, the first one after `start`: the next epoch is the one after, unless it was set.
+
+        Raises UsageError if `iteration` is not the newest one, or the pipeline is closed.
+        """
+        if self.closed_reason:
+            raise UsageError(self.closed_reason)
+        if self._newest_iteration is not iteration:
+            message = "a newer iteration of this pipeline has begun; only one can be active at a time"
+            if self._newest_iteration is None:
+                message = "a state was loaded into this pipeline; start a new iteration to resume from it"
+            raise UsageError(message)
+        self.active_iteration = iteration
         if self.next_position is start:
             self.next_position = EpochPosition(start.epoch + 1)
+
+    def close(self, reason: str) -> None:
+        """Let no iteration yield another item: `reason` is its error message."""
+        self.closed_reason = reason
+        self.active_iteration = None
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the next one: from its start, or from its loaded position.
@@ -78,21 +97,11 @@ class PipelineState:
     def load_position(self, position: EpochPosition) -> None:
         """Start the next iteration at `position`."""
         self.next_position = position
-        self._newest_iteration = None
+        self._newest_iteration = self.active_iteration = None
 
     def position(self) -> EpochPosition:
         """Return the position of the newest iteration, or where the next one will start."""
         return self.next_position if self._newest_iteration is None else self._newest_iteration.position()
-
-    def require_newest(self, iteration: SupportsPosition) -> None:
-        """Raise UsageError if `iteration` is not the newest one, or the pipeline is closed."""
-        if self.closed_reason:
-            raise UsageError(self.closed_reason)
-        if self._newest_iteration is not iteration:
-            message = "a newer iteration of this pipeline has begun; only one can be active at a time"
-            if self._newest_iteration is None:
-                message = "a state was loaded into this pipeline; start a new iteration to resume from it"
-            raise UsageError(message)
 
 
 _iterators: Final[weakref.WeakSet[EpochIterator]] = weakref.WeakSet()
@@ -113,7 +122,6 @@ class IterationState:
         self.run = run
         self.start = start
         self.items_yielded = 0
-        self.has_started = False
         self.has_ended = False
 
     def position(self) -> EpochPosition:
@@ -156,18 +164,17 @@ class EpochIterator:
     def __next__(self) -> Any:
         """Return the next item. Raises UsageError if a newer iteration has begun, RunError if the run fails."""
         state = self._state
-        if state.has_ended:
-            raise StopIteration
-        self._pipeline_state.require_newest(state)
-        if not state.has_started:
-            state.has_started = True
-            self._pipeline_state.advance_epoch(state.start)
-        try:
-            item = next(self._items)
-        except StopIteration:
-            state.has_ended = True
-            raise
-        except StagepipeError as error:
-            raise fold_internal_frames(error) from error.__cause__
+        if self._pipeline_state.active_iteration is not state:
+            if state.has_ended:
+                raise StopIteration
+            self._pipeline_state.activate(state, state.start)
         state.items_yielded += 1
-        return item
+        try:
+            return next(self._items)
+        except BaseException as error:
+            state.items_yielded -= 1
+            if isinstance(error, StopIteration):
+                state.has_ended = True
+            elif isinstance(error, StagepipeError):
+                raise fold_internal_frames(error) from error.__cause__
+            raise

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby, repeat
+from operator import is_
 from time import perf_counter_ns, sleep
 from typing import Any, Final, NoReturn, Protocol
 
-from stagepipe.core import Cursor, ImposedSkip, Key, RunError, TransportError, UsageError
+from stagepipe.core import SKIP, Cursor, ImposedSkip, Key, RunError, TransportError, UsageError
 from stagepipe.plan import SINK_NAME, Plan
 from stagepipe.runtime.flow import (
     EXPECTED_LEASES,
@@ -48,8 +49,10 @@ from stagepipe.transport import (
     UnreadableItemError,
     make_receiver,
     open_transports,
+    shift_key,
 )
 
+_CHUNK: Final = int(PacketKind.CHUNK)
 _MAX_DELIVERY_POINTS = 512
 """Points of the delivery curve that are kept; then every other one is dropped, and the stride doubles."""
 
@@ -85,15 +88,18 @@ class DeliveryCurve:
 
     def __init__(self) -> None:
         self.points: list[tuple[int, int]] = []
-        self.stride = 1
-        """Every so many items give a point."""
+        self._stride = 1
+        """A point is at least so many items behind the one before."""
+        self.next_item = 0
+        """The first item that may give the next point."""
 
-    def add(self, elapsed_ns: int, samples: int) -> None:
-        """Add a point. Call it for the first item, then for every `stride`-th."""
+    def add(self, elapsed_ns: int, samples: int, item: int) -> None:
+        """Add the point of the delivery of `item`, with which there are `samples`."""
         self.points.append((elapsed_ns, samples))
         if len(self.points) >= _MAX_DELIVERY_POINTS:
             self.points = self.points[::2]
-            self.stride *= 2
+            self._stride *= 2
+        self.next_item = item + self._stride
 
 
 class OutsideClock:
@@ -121,6 +127,12 @@ class OutsideClock:
         return self._elapsed_ns + (now_ns - self._ended_at_ns if self._ended_at_ns else 0)
 
 
+_Slice = tuple[list[Any], int, int, int, int, int, int]
+"""Values that the caller takes one after another, how many there were, the samples and the time at the first of them;
+and what was counted before it: items, samples, busy time. The counts of a moment follow from how many values are left,
+so nothing is counted for each item. A plain tuple, because it is made for each packet."""
+
+
 class DeliveryStatistics:
     """Counts what is delivered, and times the consumer's waits and its caller's work. Times are in ns."""
 
@@ -138,19 +150,37 @@ class DeliveryStatistics:
         """Time in which the caller worked on an item."""
         self.files = 0
         """Files that sinks have written."""
+        self._slice: _Slice | None = None
+        """What the caller takes now. Replaced as a whole, because another thread takes snapshots."""
         self._curve = DeliveryCurve()
         self.outside_clock = OutsideClock()
 
+    def begin_slice(self, values: list[Any], samples_each: int, now_ns: int) -> None:
+        """From now on the caller takes `values`, which get shorter, and works on each. The first is taken at once."""
+        self._slice = (values, len(values), samples_each, now_ns, self.items, self._samples, self.busy_ns)
+        if self.items >= self._curve.next_item:
+            self._note_item(now_ns, samples_each)
+
+    def end_slice(self, now_ns: int) -> None:
+        """The caller has taken what is missing of `values`, and worked on it until now."""
+        if self._slice is not None:
+            self.items, self._samples, self.busy_ns = _count_slice(self._slice, now_ns)
+            self._slice = None
+
     def count_item(self, samples: int) -> None:
         """Count an item that is delivered now."""
-        elapsed_ns = perf_counter_ns() - self._started_ns
+        if self.items >= self._curve.next_item:
+            self._note_item(perf_counter_ns(), samples)
+        self.items += 1
+        self._samples += samples
+
+    def _note_item(self, now_ns: int, samples: int) -> None:
+        """Note in the curve that the next item is delivered now."""
+        elapsed_ns = now_ns - self._started_ns
         if not self.items:
             self._first_item_ns = elapsed_ns
             self._first_wait_ns = self.wait_ns
-        self.items += 1
-        self._samples += samples
-        if not self.items % self._curve.stride or self.items == 1:
-            self._curve.add(elapsed_ns, self._samples)
+        self._curve.add(elapsed_ns, self._samples + samples, self.items)
 
     def end(self) -> None:
         """The run ends now: its clocks stop."""
@@ -163,34 +193,46 @@ class DeliveryStatistics:
             words[counter] = getattr(snapshot, counter.name.lower())
 
     def take_snapshot(self) -> DeliverySnapshot:
-        """Return what was counted so far."""
+        """Return what was counted so far, the items of the slice that the caller has in hand included."""
         now_ns = self._ended_ns or perf_counter_ns()
+        current = self._slice  # before the counts, to which it is added before it is None
+        if current is None:
+            items, samples, busy_ns = self.items, self._samples, self.busy_ns
+        else:
+            items, samples, busy_ns = _count_slice(current, now_ns)
         return DeliverySnapshot(
             started_ns=self._started_ns,
             wall_ns=now_ns - self._started_ns,
-            items=self.items,
-            samples=self._samples,
+            items=items,
+            samples=samples,
             first_item_ns=self._first_item_ns,
             first_wait_ns=self._first_wait_ns,
             wait_ns=self.wait_ns,
-            busy_ns=self.busy_ns,
+            busy_ns=busy_ns,
             outside_ns=self.outside_clock.read(now_ns),
             files=self.files,
             points=tuple(self._curve.points),
         )
 
 
+def _count_slice(current: _Slice, now_ns: int) -> tuple[int, int, int]:
+    """Return the items, the samples and the busy time with what has been taken of a slice until now."""
+    values, length, samples_each, begin_ns, items, samples, busy_ns = current
+    taken = length - len(values)
+    return items + taken, samples + taken * samples_each, busy_ns + max(now_ns - begin_ns, 0)
+
+
 class ConsumerPosition(Protocol):
     """Follows what the consumer delivers. `meta` is the packed lineage of the item, from an order point."""
 
-    def mark_delivered(self, key: Key, meta: bytes) -> None:
-        """Record the leaf `key` as delivered or dropped."""
+    def mark_delivered(self, key: Key, meta: bytes, count: int = 1) -> None:
+        """Record `count` leaves from `key` on as delivered or dropped. To repeat it changes nothing."""
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
         """Record a leaf that failed: if its item is repeated, the leaf must be skipped again."""
 
     def mark_item_complete(self, item: int, meta: bytes) -> None:
-        """Record that all leaves of `item` were delivered."""
+        """Record that all leaves of `item`, and of those before it, were delivered."""
 
     @property
     def cursor(self) -> Cursor:
@@ -208,13 +250,13 @@ class OrderedPosition:
         self._skips = cursor.skips
         self._meta = b""
 
-    def mark_delivered(self, key: Key, meta: bytes) -> None:
-        """Record the next leaf in order. A leaf that is a whole item completes the item."""
+    def mark_delivered(self, key: Key, meta: bytes, count: int = 1) -> None:
+        """Record the next leaves in order. A leaf that is a whole item completes the item."""
         if len(key) == 1:
-            self.mark_item_complete(key[0], meta)
+            self.mark_item_complete(key[0] + count - 1, meta)
         else:
             self._item = key[0]
-            self._last_key = key
+            self._last_key = shift_key(key, count - 1)
             self._meta = meta
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
@@ -245,10 +287,10 @@ class UnorderedPosition:
         """Start at `cursor`."""
         self._delivered_leaves = DeliveredLeaves(cursor)
 
-    def mark_delivered(self, key: Key, meta: bytes) -> None:
-        """Record a leaf, which may be anywhere above the lowest open item."""
+    def mark_delivered(self, key: Key, meta: bytes, count: int = 1) -> None:
+        """Record leaves, which may be anywhere above the lowest open item."""
         del meta
-        self._delivered_leaves.add((key,))
+        self._delivered_leaves.add([shift_key(key, index) for index in range(count)])
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
         """Do nothing: a skipped leaf counts as delivered."""
@@ -278,16 +320,16 @@ class DownstreamPosition:
         self._skips = cursor.skips
         self._current_lineage: UnorderedLineage | None = None
 
-    def mark_delivered(self, key: Key, meta: bytes) -> None:
-        """Record the next leaf in order. A leaf that is a whole item completes the item."""
-        if len(key) == 1:
+    def mark_delivered(self, key: Key, meta: bytes, count: int = 1) -> None:
+        """Record the next leaves in order. A leaf that is a whole item completes the item."""
+        if len(key) == 1:  # never in a chunk, because it has a lineage
             self.mark_item_complete(key[0], meta)
             return
         if self._current_lineage is None:
             self._current_lineage = unpack_unordered_lineage(meta)
             self._skips |= self._current_lineage.skips
         self._item = key[0]
-        self._last_key = key
+        self._last_key = shift_key(key, count - 1)
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
         """Record a skipped part of the current item. A whole skipped item is never repeated, so it is left out."""
@@ -329,6 +371,11 @@ def make_position(cursor: Cursor, segment: int, *, any_order: bool) -> ConsumerP
     return DownstreamPosition(cursor, segment) if segment else UnorderedPosition(cursor)
 
 
+_ChunkInHand = tuple[list[Any], Key, int, bytes, bool]
+"""A chunk that is being delivered: the values that are left, the key of the first, how many there were, the meta, and
+whether the order has moved past it, so that its items end when they are taken."""
+
+
 class GenerationDelivery:
     """The items of the last segment from a cursor on, in order."""
 
@@ -337,26 +384,36 @@ class GenerationDelivery:
         segment = len(plan.segments) - 1
         self.generation = generation
         self._stage_names = plan.stage_names
+        self._is_any_order = plan.any_order and not segment
         self._position: ConsumerPosition = make_position(cursor, segment, any_order=plan.any_order)
         self._reorder = ReorderBuffer(
             cursor.item,
             cursor.last_key,
-            any_order=plan.any_order and not segment,
+            any_order=self._is_any_order,
             emitted_keys=cursor.emitted_keys,
         )
         self._progress = progress
         self._meta_by_item: dict[int, bytes] = {}
         self._segment_items: int | None = None
+        self._chunk: _ChunkInHand | None = None
+        self._marked_leaves = 0
+        """How many leaves of the chunk in hand the position has."""
 
     @property
     def cursor(self) -> Cursor:
         """The cursor after the last item delivered. Raises UsageError where there is none (`order: any`)."""
+        self._mark_taken()
         return self._position.cursor
 
     @property
     def next_item(self) -> int:
         """All items of the segment below this number are delivered."""
-        return self._reorder.next_item
+        if self._chunk is None:
+            return self._reorder.next_item
+        values, key, count, _, is_next = self._chunk
+        if len(key) > 1 or not (is_next or not self._is_any_order):
+            return self._reorder.next_item
+        return key[0] + count - len(values)
 
     @property
     def count_early_items(self) -> Callable[[], int]:
@@ -372,36 +429,96 @@ class GenerationDelivery:
         return self._segment_items is not None and self._reorder.next_item >= self._segment_items
 
     def add(self, packet: ReceivedPacket) -> Iterable[ReceivedPacket]:
-        """Add a packet. Returns the items that are ready now, in order.
+        """Add a packet. Returns packets with what is ready now, in order: the value of each is a list of values.
 
-        The position moves past an item as the returned iterable yields it. An iterable that is not used up loses
-        nothing: the next one continues there.
+        The caller takes the values from the list's end, all of one packet before the next packet. The cursor is behind
+        what has been taken. An iterable that is not used up loses nothing: the next one continues there.
         """
         reorder = self._reorder
-        if packet.kind == PacketKind.END_OF_SEGMENT:
-            self._segment_items = packet.count
-            return self._pop_ready()
         item = packet.key[0]
         if packet.meta:
             self._meta_by_item[item] = packet.meta
         if not reorder.try_advance(packet):
-            reorder.add(packet)
+            if packet.kind == PacketKind.END_OF_SEGMENT:
+                self._segment_items = packet.count
+            else:
+                reorder.add(packet)
             return self._pop_ready()
-        self._position.mark_item_complete(item, self._meta_by_item.pop(item, b""))
-        return chain((packet,), self._pop_ready()) if len(reorder) else (packet,)
+        if self._chunk is not None:
+            self._finish_chunk()
+        ready: Iterable[ReceivedPacket] = (packet,)
+        if packet.kind == _CHUNK:
+            ready = self._open_chunk(packet, b"", is_next=True)
+        else:
+            self._position.mark_item_complete(item, self._meta_by_item.pop(item, b""))
+            packet.value = [packet.value]
+        return chain(ready, self._pop_ready()) if reorder.held else ready
 
     def _pop_ready(self) -> Iterator[ReceivedPacket]:
         position = self._position
         for packet, item in self._reorder.pop_ready():
+            self._finish_chunk()
             if packet is None:
                 position.mark_item_complete(item, self._meta_by_item.pop(item, b""))
                 self._progress.publish(self._reorder.next_item)
                 continue
-            position.mark_delivered(packet.key, self._meta_by_item.get(item, b""))
-            if packet.kind == PacketKind.ITEM:
+            meta = self._meta_by_item.get(item, b"")
+            if packet.kind == _CHUNK:
+                yield from self._open_chunk(packet, meta, is_next=False)
+            elif packet.kind == PacketKind.ITEM:
+                position.mark_delivered(packet.key, meta)
+                packet.value = [packet.value]
                 yield packet
-            elif packet.kind == PacketKind.ERROR_SKIP:
-                position.mark_skipped(ImposedSkip(self._stage_names[packet.count], packet.key))
+            elif packet.count <= 1 or packet.kind == PacketKind.ERROR_SKIP:  # not in the place of a chunk
+                position.mark_delivered(packet.key, meta)
+                if packet.kind == PacketKind.ERROR_SKIP:
+                    position.mark_skipped(ImposedSkip(self._stage_names[packet.count], packet.key))
+
+    def _open_chunk(self, packet: ReceivedPacket, meta: bytes, *, is_next: bool) -> Iterable[ReceivedPacket]:
+        """Return the chunk, or its parts between dropped items. `is_next`: its items end when they are taken."""
+        if id(SKIP) in map(id, packet.value):
+            return self._iter_between_skips(packet, meta, is_next=is_next)
+        self._take_in_hand(packet, meta, is_next=is_next)
+        return (packet,)
+
+    def _iter_between_skips(self, packet: ReceivedPacket, meta: bytes, *, is_next: bool) -> Iterator[ReceivedPacket]:
+        offset = 0
+        for is_dropped, group in groupby(packet.value, partial(is_, SKIP)):
+            values = list(group)
+            part = ReceivedPacket(packet.kind, shift_key(packet.key, offset), 1, len(values), b"", values)
+            offset += len(values)
+            self._take_in_hand(part, meta, is_next=is_next)
+            if is_dropped:
+                values.clear()
+            else:
+                yield part
+
+    def _take_in_hand(self, packet: ReceivedPacket, meta: bytes, *, is_next: bool) -> None:
+        self._finish_chunk()
+        values: list[Any] = packet.value
+        values.reverse()
+        self._chunk = (values, packet.key, len(values), meta, is_next)
+
+    def _finish_chunk(self) -> None:
+        """Record that the chunk in hand was taken."""
+        if self._chunk is not None:
+            self._mark_taken()
+            self._chunk = None
+            self._marked_leaves = 0
+
+    def _mark_taken(self) -> None:
+        """Move the position behind what has been taken of the chunk in hand. Another thread may ask for it, too."""
+        if self._chunk is None:
+            return
+        values, key, count, meta, is_next = self._chunk
+        marked = self._marked_leaves
+        taken = count - len(values)
+        if taken > marked:
+            if is_next:
+                self._position.mark_item_complete(key[0] + taken - 1, meta)
+            else:
+                self._position.mark_delivered(shift_key(key, marked), meta, taken - marked)
+            self._marked_leaves = taken
 
 
 _FLUSH_INTERVAL_NS = 100_000_000
@@ -439,6 +556,8 @@ class HopReader:
             self._on_tick,
             readonly=False,
         )
+        # A trace has a record for each item.
+        self._receive = self._receiver.receive if resources.consumer_trace is None else self._receiver.receive_one
         self._held_memory = HeldMemoryLimit(
             memory,
             resources.plan.memory_bytes * MAX_HELD_FRACTION,
@@ -454,7 +573,7 @@ class HopReader:
         if self.memory.lease_count > EXPECTED_LEASES or self._held_memory.held_bytes:
             self._receiver.copy_all = self._held_memory.check()
         try:
-            return self._receiver.receive_one(generation)
+            return self._receive(generation)
         except UnreadableItemError as error:
             item = format_item(self._shard, error.key)
             raise RunError(
@@ -507,15 +626,28 @@ class HopReader:
     def close(self) -> None:
         """Release what can be released, and stop receiving. The iterating thread has stopped."""
         self._is_memory_shared = False
-        self.flush()
         self._receiver.close()
+        self.flush()
 
     def release_references(self) -> None:
         """Break the reference cycle through the receiver, so that `memory` is freed with its last user."""
-        del self._receiver
+        del self._receiver, self._receive
 
 
 _PROCESS_END_WAIT_S: Final = 1.0
+_MAX_SLICE_NS: Final = 1_000_000
+"""The clock is read, and the window opened, after so long: at each item if the caller works longer on one."""
+
+
+def _choose_slice_items(max_items: int, taken: int, elapsed_ns: int) -> int:
+    """Return how many items to deliver without a look at the clock, after `taken` of `max_items` took `elapsed_ns`.
+
+    >>> _choose_slice_items(8, 8, 100_000), _choose_slice_items(8, 5, 100_000), _choose_slice_items(8, 8, 4_000_000)
+    (16, 8, 2)
+    """
+    if elapsed_ns > _MAX_SLICE_NS:
+        return max(taken * _MAX_SLICE_NS // elapsed_ns, 1)
+    return 2 * max_items if taken == max_items and 2 * elapsed_ns <= _MAX_SLICE_NS else max_items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -629,27 +761,43 @@ class Consumer:
         self._reader.enter_era(seek.era)
         return delivery
 
-    def _iter_items(self, epoch: int, delivery: GenerationDelivery, iteration: int) -> Iterator[Any]:
-        statistics, receive, publish_progress = self.statistics, self._reader.receive, self._progress.publish
-        trace = self._trace
+    def _iter_items(  # noqa: C901 - a generator inside would be paid for each item
+        self, epoch: int, delivery: GenerationDelivery, iteration: int
+    ) -> Iterator[Any]:
+        statistics, receive, trace = self.statistics, self._reader.receive, self._trace
+        max_items = 1
+        now_ns = perf_counter_ns()
         try:
             while not delivery.is_complete:
-                started_ns = perf_counter_ns()
+                began_ns = now_ns
                 packet = receive(delivery.generation)
-                statistics.wait_ns += perf_counter_ns() - started_ns
+                now_ns = perf_counter_ns()
+                statistics.wait_ns += now_ns - began_ns
                 if packet is None:
                     delivery = self._handle_interrupt(epoch, delivery)
+                    now_ns = perf_counter_ns()
                     continue
                 for ready in delivery.add(packet):
-                    box = self._take_item(ready)
-                    started_ns = perf_counter_ns()
-                    try:
-                        yield box.pop()
-                    finally:
-                        if trace is not None:
-                            trace.add(TraceKind.CONSUME, started_ns, perf_counter_ns(), ready.key)
-                    statistics.busy_ns += perf_counter_ns() - started_ns
-                    publish_progress(delivery.next_item)
+                    if self._is_recovering:
+                        self._is_recovering = False
+                        self._recovery.record_delivery()
+                    values: list[Any] = ready.value
+                    while values:
+                        began_ns = now_ns
+                        statistics.begin_slice(values, ready.samples, began_ns)
+                        count = min(max_items, len(values))
+                        try:
+                            for _ in repeat(None, count):
+                                yield values.pop()
+                        finally:
+                            now_ns = perf_counter_ns()
+                            statistics.end_slice(now_ns)
+                            if trace is not None:
+                                key = shift_key(ready.key, max(ready.count, 1) - len(values) - 1)
+                                trace.add(TraceKind.CONSUME, began_ns, now_ns, key)
+                        if trace is None and (count > 1 or values):  # traced, each item has its record
+                            max_items = _choose_slice_items(max_items, count, now_ns - began_ns)
+                        self._progress.publish(delivery.next_item)
             self._reader.flush()
             self._progress.flush()
             self._is_epoch_complete = True
@@ -665,16 +813,6 @@ class Consumer:
         while self.is_process_ending:  # a daemon thread: an error that nobody can act on would be printed
             sleep(_PROCESS_END_WAIT_S)
         raise UsageError("this pipeline was closed by another thread; make a new one")
-
-    def _take_item(self, packet: ReceivedPacket) -> list[Any]:
-        """Count the item and return it in a box, so that this object keeps no reference to it."""
-        box = [packet.value]
-        packet.value = None
-        if self._is_recovering:
-            self._is_recovering = False
-            self._recovery.record_delivery()
-        self.statistics.count_item(packet.samples)
-        return box
 
     def _handle_interrupt(self, epoch: int, delivery: GenerationDelivery) -> GenerationDelivery:
         """Stop, and ask the coordinator what to do: go on, or seek to the cursor. Raises RunError if the run failed."""

@@ -99,7 +99,7 @@ class SharedPipeline:
 
     def close(self) -> None:
         """Disconnect from the other ranks; on the leader, stop the workers."""
-        self._state.closed_reason = self._state.closed_reason or _CLOSED_MESSAGE
+        self._state.close(self._state.closed_reason or _CLOSED_MESSAGE)
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._endpoint is not None:
@@ -108,7 +108,7 @@ class SharedPipeline:
 
     def abandon_in_child(self) -> None:
         """Leave the workers and the other ranks to the process that started or joined them. In a forked child."""
-        self._state.closed_reason = format_owner_message("loader", self._owner_pid)
+        self._state.close(format_owner_message("loader", self._owner_pid))
         keep_until_exit(self._endpoint)
         self._endpoint = None
         if self._finalizer is not None:
@@ -270,9 +270,9 @@ class _RankIteration:
         state = self._state
         if state.has_ended:
             raise StopIteration
-        self._pipeline_state.require_newest(state)
+        if self._pipeline_state.active_iteration is not state:
+            self._pipeline_state.activate(state, state.reached)
         if not self._iteration_number:
-            self._pipeline_state.advance_epoch(state.reached)
             self._iteration_number = self._endpoint.begin_iteration(state.reached)
         item = self._endpoint.receive(self._iteration_number)
         if item is None:

@@ -14,7 +14,7 @@ reorder       the order of items, restored at an order point
 traced_ends   both ends in a run that is traced
 """
 
-from stagepipe.transport.chunk import ArrayLayout, hold_arrays, measure_arrays, put_arrays, take_arrays
+from stagepipe.transport.chunk import ArrayLayout, hold_arrays, measure_arrays, put_arrays, shift_key, take_arrays
 from stagepipe.transport.codec import EncodedBuffer, Encoder, decode, reduce_storage
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
@@ -98,6 +98,7 @@ __all__ = [
     "put_arrays",
     "reduce_storage",
     "register_transport",
+    "shift_key",
     "size_class_bytes",
     "take_arrays",
 ]

@@ -1,19 +1,20 @@
 """Restores the order of items at an order point: holds early packets and emits leaves in key order. Pure.
 
 An item that a generator divided is a tree of parts. A node is complete when an END_OF_PARTS packet has stated how many
-parts it has, and all of them have been emitted. A chunk is one leaf for `count` consecutive items, of which none has
-been emitted; its end is that of its last item. The executable model of the protocol implements the same rules in
-quadratic time; here a packet costs the depth of its key.
+parts it has, and all of them have been emitted. A chunk is emitted whole: it is the leaves of `count` consecutive
+positions, each of which refers to it. The executable model of the protocol implements the same rules in quadratic time;
+here a packet costs the depth of its key, and a chunk that is the next one a comparison.
 
 Invariants:
 - A position is emitted at most once, whatever arrives: packets before the cursor, and a second one for a position that
-  is held, are rejected. After a seek the same items come again, so both are usual.
+  is held, are rejected. After a seek the same items come again, so both are usual. A chunk of which only a part is new
+  is divided into its items.
 - A position that is emitted early (`any_order`, or emitted before the seek) leaves a tombstone. Without it the item
   would never end, and the cursor would stay before it for ever.
 - What a leaf yields is removed before it is yielded: the caller may stop at any yield, and the next call goes on behind
   it. If the order were changed, a stop in between would emit it twice.
 - The end of an item comes after its last leaf, and only then moves `next_item`: a cursor that was moved earlier would
-  lose the rest of the item at the next seek.
+  lose the rest of the item at the next seek. Who takes the items of a chunk one by one counts them itself.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stagepipe.core import Key
 from stagepipe.transport.packet import PacketKind
-from stagepipe.transport.receiver import ReceivedPacket
+from stagepipe.transport.receiver import ReceivedPacket, split_chunk
+
+_ITEM: Final = int(PacketKind.ITEM)
+_CHUNK: Final = int(PacketKind.CHUNK)
 
 
 class OrderedEvent(NamedTuple):
-    """The next event in order: a leaf with its packet (an item or a dropped one), or the end of an item (no packet)."""
+    """The next event in order: leaves with their packet (an item, a chunk, a dropped item), or the end of an item.
+
+    The end has no packet. That of a chunk's items is one, with the number of the last.
+    """
 
     packet: ReceivedPacket | None
     item: int
@@ -66,49 +73,59 @@ class ReorderBuffer:
         self.next_item = next_item
         self._last_key = last_key
         self._emitted_keys = emitted_keys
+        self._last_emitted_item = max((key[0] for key in emitted_keys), default=-1)
         self._is_any_order = any_order
-        self._root: dict[int, _PartNode | ReceivedPacket] = {}
-        self._chunk_items = 0  # held in chunks, beyond one for each
+        self.held: dict[int, _PartNode | ReceivedPacket] = {}
+        """What has come, by item; a chunk at each of its items."""
         self._unordered_packets: deque[ReceivedPacket] = deque()
         self.completed_items = 0
 
     def __len__(self) -> int:
         """The number of items held."""
-        return len(self._root) + self._chunk_items
+        return len(self.held)
 
     def add(self, packet: ReceivedPacket) -> bool:
-        """Add a packet; False if it is rejected, because its position was emitted already or is occupied."""
-        item, *parts = packet.key
-        if item < self.next_item:
-            return False
-        children = self._root
-        part = item
+        """Add a packet; False if it is rejected, because its positions were emitted already or are occupied."""
+        part, *parts = packet.key
+        children = self.held
+        first_open = self.next_item
         for next_part in parts:
+            if part < first_open:
+                return False
             node = children.get(part)
             if node is None:
                 node = children[part] = _PartNode()
-            if not isinstance(node, _PartNode) or next_part < node.next_part:
+            if not isinstance(node, _PartNode):
                 return False
-            children = node.children
-            part = next_part
-        return self._insert(children, part, packet)
+            children, part, first_open = node.children, next_part, node.next_part
+        count = _count_leaves(packet)
+        if packet.kind == _CHUNK and (
+            part < first_open or self._may_be_emitted(packet.key) or _has_any(children, part, count)
+        ):
+            added = [self.add(single) for single in split_chunk(packet)]
+            return True in added
+        return part >= first_open and self._insert(children, part, count, packet)
 
     def try_advance(self, packet: ReceivedPacket) -> bool:
-        """Whether `packet` is the complete next item. If so, the order advances past it and `add` is not needed."""
-        if (
-            packet.kind != PacketKind.ITEM
-            or packet.key != (self.next_item,)
-            or self._last_key is not None
-            or self.next_item in self._root
-        ):
+        """Whether `packet` is the next item, or the next items. If so, the order moves past it: `add` is not needed."""
+        first = self.next_item
+        if packet.key != (first,) or self._last_key is not None or self._has_emitted_keys():
             return False
-        if self._emitted_keys and packet.key in self._emitted_keys:
+        if packet.kind == _CHUNK:
+            count = packet.count
+        elif packet.kind == _ITEM:
+            count = 1
+        else:
             return False
-        self.next_item += 1
-        self.completed_items += 1
+        if self.held and _has_any(self.held, first, count):
+            return False
+        self.next_item = first + count
+        self.completed_items += count
         return True
 
-    def _insert(self, children: dict[int, _PartNode | ReceivedPacket], part: int, packet: ReceivedPacket) -> bool:
+    def _insert(
+        self, children: dict[int, _PartNode | ReceivedPacket], part: int, count: int, packet: ReceivedPacket
+    ) -> bool:
         node = children.get(part)
         if packet.kind == PacketKind.END_OF_PARTS:
             if node is None:
@@ -119,18 +136,30 @@ class ReorderBuffer:
             return True
         if node is not None:
             return False
-        if packet.kind == PacketKind.ITEM and self._was_emitted(packet.key):  # it only completes its position
+        if packet.kind == _ITEM and self._was_emitted(packet.key):  # it only completes its position
             packet.kind = PacketKind.TOMBSTONE
             packet.value = None
-        if self._is_any_order and packet.kind == PacketKind.ITEM:
+        if self._is_any_order and packet.kind in {_ITEM, _CHUNK}:
             self._unordered_packets.append(packet)
-            packet = ReceivedPacket(PacketKind.TOMBSTONE, packet.key, packet.samples, 0, packet.meta, None)
-        children[part] = packet
-        self._chunk_items += _count_items(packet) - 1
+            packet = ReceivedPacket(PacketKind.TOMBSTONE, packet.key, packet.samples, packet.count, packet.meta, None)
+        if count == 1:
+            children[part] = packet
+        else:
+            children.update(dict.fromkeys(range(part, part + count), packet))
         return True
 
     def _was_emitted(self, key: Key) -> bool:
         return (self._last_key is not None and key <= self._last_key) or key in self._emitted_keys
+
+    def _may_be_emitted(self, key: Key) -> bool:
+        """Whether some of the leaves from `key` on may have been emitted before the cursor."""
+        last_key = self._last_key
+        return (last_key is not None and key <= last_key) or self._has_emitted_keys()
+
+    def _has_emitted_keys(self) -> bool:
+        if self._emitted_keys and self.next_item > self._last_emitted_item:
+            self._emitted_keys = frozenset()
+        return bool(self._emitted_keys)
 
     def pop_ready(self) -> Iterator[OrderedEvent]:
         """The leaves that are ready, in order, each with its packet; after an item's last leaf, an event without one.
@@ -141,27 +170,25 @@ class ReorderBuffer:
             packet = self._unordered_packets.popleft()
             yield OrderedEvent(packet, packet.key[0])
         while True:
-            node = self._root.get(self.next_item)
+            first = self.next_item
+            node = self.held.get(first)
             if node is None:
                 return
-            item_count = 1
             if isinstance(node, _PartNode):
-                item_count = node.item_count
+                count = node.item_count
                 yield from self._pop_ready_parts(node)
                 if not node.is_complete:
                     return
             else:
-                item_count = _count_items(node)
-                # Its leaf is emitted now, its end later.
-                self._root[self.next_item] = _PartNode(part_count=0, item_count=item_count)
+                count = _count_leaves(node)
+                self.held[first] = _PartNode(part_count=0, item_count=count)  # its leaf is emitted now, its end later
                 if not self._was_emitted(node.key):
-                    yield OrderedEvent(node, self.next_item)
-            del self._root[self.next_item]
-            self.next_item += item_count
-            self.completed_items += item_count
-            self._chunk_items -= item_count - 1
+                    yield OrderedEvent(node, first)
+            _remove(self.held, first, count)
+            self.next_item = first + count
+            self.completed_items += count
             self._last_key = None
-            yield OrderedEvent(None, self.next_item - 1)
+            yield OrderedEvent(None, first + count - 1)
 
     def _pop_ready_parts(self, node: _PartNode) -> Iterator[OrderedEvent]:
         while not node.is_complete:
@@ -172,12 +199,29 @@ class ReorderBuffer:
                 yield from self._pop_ready_parts(child)
                 if not child.is_complete:
                     return
-            del node.children[node.next_part]
-            node.next_part += 1
+            count = 1 if isinstance(child, _PartNode) else _count_leaves(child)
+            _remove(node.children, node.next_part, count)
+            node.next_part += count
             if not isinstance(child, _PartNode) and not self._was_emitted(child.key):
                 yield OrderedEvent(child, child.key[0])
 
 
-def _count_items(packet: ReceivedPacket) -> int:
-    """The number of consecutive items in a packet: more than one in a chunk."""
-    return max(packet.count, 1) if packet.kind == PacketKind.ITEM else 1
+def _count_leaves(packet: ReceivedPacket) -> int:
+    """The number of consecutive leaves in a packet: more than one in a chunk, and in the tombstone of one."""
+    return max(packet.count, 1) if packet.kind in _KINDS_OF_CHUNKS else 1
+
+
+_KINDS_OF_CHUNKS: Final = frozenset((_ITEM, _CHUNK, int(PacketKind.TOMBSTONE)))
+
+
+def _has_any(children: dict[int, _PartNode | ReceivedPacket], first: int, count: int) -> bool:
+    """Whether one of `count` positions from `first` on is occupied."""
+    return not children.keys().isdisjoint(range(first, first + count))
+
+
+def _remove(children: dict[int, _PartNode | ReceivedPacket], first: int, count: int) -> None:
+    if len(children) == count:
+        children.clear()
+        return
+    for position in range(first, first + count):
+        del children[position]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from time import sleep
+from collections.abc import Iterator
+from itertools import islice
+from time import perf_counter_ns, sleep
 from typing import Any
 
 import pytest
 
 from stagepipe.config import load
-from stagepipe.core import Cursor, ImposedSkip
+from stagepipe.core import SKIP, Cursor, ImposedSkip
 from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
@@ -41,8 +43,19 @@ def packet(*key: int, kind: PacketKind = PacketKind.ITEM, count: int = 0) -> Rec
     return ReceivedPacket(kind, key, 1, count, b"", key)
 
 
+def chunk(*key: int, values: list[Any]) -> ReceivedPacket:
+    return ReceivedPacket(PacketKind.CHUNK, key, 1, len(values), b"", list(values))
+
+
+def take(delivery: GenerationDelivery, *packets: ReceivedPacket) -> Iterator[Any]:
+    for each in packets:
+        for ready in delivery.add(each):
+            while ready.value:
+                yield ready.value.pop()
+
+
 def add(delivery: GenerationDelivery, *packets: ReceivedPacket) -> list[Any]:
-    return [ready.value for each in packets for ready in delivery.add(each)]
+    return list(take(delivery, *packets))
 
 
 def test_early_items_wait_for_their_turn():
@@ -63,9 +76,9 @@ def test_the_cursor_moves_with_each_item_that_is_taken(order):
 def test_an_iterable_that_is_not_used_up_loses_nothing():
     delivery = begin()
     add(delivery, packet(1), packet(2))
-    ready = iter(delivery.add(packet(0)))
-    assert next(ready).value == (0,)
-    assert next(ready).value == (1,)
+    ready = take(delivery, packet(0))
+    assert next(ready) == (0,)
+    assert next(ready) == (1,)
     assert delivery.cursor.item == 2
     del ready
     assert add(delivery, packet(3)) == [(2,), (3,)]
@@ -100,7 +113,88 @@ def test_a_delivery_begins_after_its_cursor():
     assert add(delivery, packet(3), packet(4, 0), packet(4, 1)) == [(4, 1)]
 
 
+def resume(delivery: GenerationDelivery, **keys: Any) -> GenerationDelivery:
+    return begin(delivery.cursor, **keys)
+
+
+@pytest.mark.parametrize("order", ["source", "any"])
+def test_the_cursor_moves_with_each_value_taken_from_a_chunk(order):
+    delivery = begin(order=order)
+    taken = take(delivery, chunk(0, values=["a", "b"]), chunk(2, values=["c", "d", "e"]))
+    for item, value in enumerate("abcde"):
+        assert next(taken) == value
+        assert delivery.cursor == delivery.cursor == Cursor(None, item + 1)
+        assert delivery.next_item == item + 1
+    assert next(taken, None) is None
+    assert delivery.cursor == Cursor(None, 5)
+
+
+@pytest.mark.parametrize("taken_items", range(6))
+@pytest.mark.parametrize("order", ["source", "any"])
+def test_a_chunk_that_came_early_is_delivered_once_over_a_break_at_any_value(order, taken_items):
+    packets = [chunk(3, values=[3, 4, 5]), chunk(0, values=[0, 1, 2])]
+    delivery = begin(order=order)
+    first = list(islice(take(delivery, *packets), taken_items))
+    rest = add(resume(delivery, order=order), chunk(0, values=[0, 1]), chunk(2, values=[2, 3, 4, 5]))
+    assert sorted(first + rest) == list(range(6))
+    assert order == "any" or first + rest == list(range(6))
+
+
+@pytest.mark.parametrize("order", ["source", "any"])
+def test_dropped_items_of_a_chunk_are_passed_over(order):
+    values = [SKIP, "a", SKIP, SKIP, "b", SKIP]
+    delivery = begin(order=order)
+    taken = take(delivery, chunk(0, values=values))
+    assert (next(taken), delivery.cursor, delivery.next_item) == ("a", Cursor(None, 2), 2)
+    assert (next(taken), delivery.cursor, delivery.next_item) == ("b", Cursor(None, 5), 5)
+    assert next(taken, None) is None
+    assert (delivery.cursor, delivery.next_item) == (Cursor(None, 6), 6)
+    later = add(delivery, chunk(8, values=[SKIP, "d"]), chunk(6, values=[SKIP, "c"]))
+    assert later == (["c", "d"] if order == "source" else ["d", "c"])
+    assert (delivery.cursor, delivery.next_item) == (Cursor(None, 10), 10)
+
+
+def test_the_cursor_inside_a_chunk_of_parts_names_the_last_part():
+    delivery = begin()
+    taken = take(delivery, chunk(0, 0, values=["a", SKIP, "b", "c"]))
+    assert (next(taken), delivery.cursor) == ("a", Cursor(None, 0, (0, 0)))
+    assert (next(taken), delivery.cursor, delivery.next_item) == ("b", Cursor(None, 0, (0, 2)), 0)
+    resumed = resume(delivery)
+    assert add(resumed, chunk(0, 0, values=["a", SKIP, "b", "c"])) == ["c"]
+    add(resumed, packet(0, kind=PacketKind.END_OF_PARTS, count=4))
+    assert resumed.cursor == Cursor(None, 1)
+
+
+def test_a_single_item_follows_a_chunk_that_was_taken_and_precedes_one_that_was_not():
+    delivery = begin()
+    assert add(delivery, packet(2), chunk(3, values=["d", "e"])) == []
+    taken = take(delivery, chunk(0, values=["a", "b"]))
+    cursors = [(value, delivery.cursor.item, delivery.next_item) for value in taken]
+    assert cursors == [("a", 1, 1), ("b", 2, 2), ((2,), 3, 2), ("d", 4, 4), ("e", 5, 5)]
+
+
 MS = 1_000_000
+
+
+def test_the_items_of_a_slice_are_counted_as_they_are_taken():
+    statistics = DeliveryStatistics()
+    statistics.count_item(32)
+    values = [3, 2, 1]
+    statistics.begin_slice(values, 1, perf_counter_ns())
+    counts = []
+    for _ in range(2):
+        values.pop()
+        sleep(0.01)
+        snapshot = statistics.take_snapshot()
+        counts.append((snapshot.items, snapshot.samples))
+        assert snapshot.busy_ns >= 10 * MS * len(counts)
+    assert counts == [(2, 33), (3, 34)]
+    statistics.end_slice(perf_counter_ns())
+    snapshot = statistics.take_snapshot()
+    assert (snapshot.items, snapshot.samples, statistics.items) == (3, 34, 3)
+    sleep(0.01)
+    assert statistics.take_snapshot().busy_ns == snapshot.busy_ns, "the caller waits"
+    assert [samples for _, samples in snapshot.points] == [32, 33]
 
 
 def test_items_and_samples_are_counted_and_the_first_one_is_timed():

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stagepipe.core import SKIP
 from stagepipe.transport import PacketKind, ReceivedPacket, ReorderBuffer
 
 trees = st.recursive(
@@ -251,3 +252,136 @@ def test_a_chunk_stands_for_its_items(sizes, shuffler):
     assert reorder.next_item == item
     assert reorder.completed_items == item - 3
     assert len(reorder) == 0
+
+
+def chunk(key, values):
+    return ReceivedPacket(PacketKind.CHUNK, key, 1, len(values), b"", values)
+
+
+def make_chunks(packets, draw):
+    """The packets with runs of consecutive items and tombstones joined to chunks, in key order."""
+    joined, run = [], []
+
+    def end_run():
+        if len(run) > 1 or (run and draw(st.booleans())):
+            values = [p.value if p.kind == PacketKind.ITEM else SKIP for p in run]
+            joined.append(chunk(run[0].key, values))
+        else:
+            joined.extend(run)
+        run.clear()
+
+    for each in packets:
+        follows = run and each.key == (*run[-1].key[:-1], run[-1].key[-1] + 1)
+        if not follows or draw(st.integers(0, 3)) == 0:
+            end_run()
+        if each.kind in {PacketKind.ITEM, PacketKind.TOMBSTONE}:
+            run.append(packet(each.kind, each.key))
+        else:
+            end_run()
+            joined.append(each)
+    end_run()
+    return joined
+
+
+@st.composite
+def chunked_arrivals(draw):
+    """Items, and their packets in chunks: items without parts in half of the cases, so that chunks are long."""
+    items = draw(st.one_of(st.lists(trees, min_size=1, max_size=5), st.lists(st.just("leaf"), min_size=1, max_size=12)))
+    packets = [p for n, tree in enumerate(items) for p in make_packets(tree, (n,))]
+    return items, draw(st.permutations(make_chunks(packets, draw)))
+
+
+def pop_leaves(reorder, *, any_order=False):
+    """The leaves of the ready events; those of a chunk one by one. In any order, without tombstones."""
+    leaves = []
+    for p, _ in reorder.pop_ready():
+        if p is not None and p.kind == PacketKind.CHUNK:
+            for index, value in enumerate(p.value):
+                kind = PacketKind.TOMBSTONE if value is SKIP else PacketKind.ITEM
+                leaves.append((kind, (*p.key[:-1], p.key[-1] + index)))
+                assert value in {SKIP, leaves[-1][1]}
+        elif p is not None:
+            leaves.append((PacketKind(p.kind), p.key))
+    return [leaf for leaf in leaves if leaf[0] == PacketKind.ITEM] if any_order else leaves
+
+
+@given(chunked_arrivals(), st.booleans())
+def test_every_ready_leaf_of_a_chunk_is_emitted_after_each_packet(case, tries):
+    items, packets = case
+    reorder, emitted, arrived = ReorderBuffer(0, None), [], set()
+    for received in packets:
+        for index in range(received.count if received.kind == PacketKind.CHUNK else 1):
+            key = (*received.key[:-1], received.key[-1] + index)
+            arrived.add((key, "close") if received.kind == PacketKind.END_OF_PARTS else key)
+        if tries and reorder.try_advance(received):
+            taken = ReorderBuffer(received.key[0], None)
+            assert taken.add(received)
+            emitted += pop_leaves(taken)
+        else:
+            assert reorder.add(received)
+        emitted += pop_leaves(reorder)
+        expected, complete = [], 0
+        for number, tree in enumerate(items):
+            leaves, is_complete = emittable(tree, (number,), arrived)
+            expected += leaves
+            if not is_complete:
+                break
+            complete += 1
+        assert emitted == expected
+        assert (reorder.next_item, reorder.completed_items) == (complete, complete)
+    assert len(reorder) == 0
+
+
+@given(chunked_arrivals(), st.data())
+def test_after_a_cursor_every_later_leaf_of_a_chunk_is_emitted_once(case, data):
+    items, packets = case
+    begin = data.draw(st.integers(0, len(items) - 1))
+    leaves = make_leaves(items[begin], (begin,))
+    last = data.draw(st.sampled_from([None, *(key for _, key in leaves)]))
+    reorder, emitted = ReorderBuffer(begin, last), []
+    for received in packets:
+        reorder.add(received)
+        emitted += pop_leaves(reorder)
+    later = [leaf for number in range(begin, len(items)) for leaf in make_leaves(items[number], (number,))]
+    assert emitted == [leaf for leaf in later if last is None or leaf[1] > last]
+    assert (reorder.next_item, len(reorder)) == (len(items), 0)
+
+
+@given(st.data())
+def test_the_same_items_in_other_chunks_are_rejected(data):
+    items = data.draw(st.lists(trees, min_size=1, max_size=5))
+    packets = [p for n, tree in enumerate(items) for p in make_packets(tree, (n,))]
+    twice = make_chunks(packets, data.draw) + make_chunks(packets, data.draw)
+    reorder, emitted = ReorderBuffer(0, None), []
+    for received in data.draw(st.permutations(twice)):
+        reorder.add(received)
+        if data.draw(st.booleans()):
+            emitted += pop_leaves(reorder)
+    emitted += pop_leaves(reorder)
+    assert emitted == [leaf for n, tree in enumerate(items) for leaf in make_leaves(tree, (n,))]
+    assert (reorder.next_item, len(reorder)) == (len(items), 0)
+
+
+@given(chunked_arrivals(), st.data())
+def test_in_any_order_chunks_are_emitted_on_arrival_without_what_was_emitted_before(case, data):
+    items, packets = case
+    leaves = [key for n, tree in enumerate(items) for kind, key in make_leaves(tree, (n,)) if kind == PacketKind.ITEM]
+    before = frozenset(data.draw(st.lists(st.sampled_from(leaves or [(0,)]))))
+    reorder, emitted = ReorderBuffer(0, None, any_order=True, emitted_keys=before), set()
+    for received in packets:
+        reorder.add(received)
+        new = {key for _, key in pop_leaves(reorder, any_order=True)}
+        assert not new & emitted
+        if received.kind not in {PacketKind.ITEM, PacketKind.CHUNK}:
+            assert not new
+        emitted |= new
+    assert emitted == set(leaves) - before
+    assert (reorder.next_item, len(reorder)) == (len(items), 0)
+
+
+def test_a_chunk_that_is_next_passes_by_whole():
+    reorder = ReorderBuffer(3, None)
+    assert reorder.try_advance(chunk((3,), [1, 2, 3]))
+    assert (reorder.next_item, len(reorder)) == (6, 0)
+    assert not reorder.try_advance(chunk((5,), [1, 2]))
+    assert not reorder.try_advance(chunk((7,), [1, 2]))
