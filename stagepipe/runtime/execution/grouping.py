@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from stagepipe.core import Cursor, ImposedSkip, Key
+from stagepipe.core import SKIP, Cursor, ImposedSkip, Key
 from stagepipe.runtime.execution.chain import Box
 from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.stage import StageRunner
@@ -32,6 +32,7 @@ from stagepipe.runtime.protocol import (
     unpack_lineage,
     unpack_unordered_lineage,
 )
+from stagepipe.transport import shift_key
 
 
 class PendingOutput(NamedTuple):
@@ -90,23 +91,93 @@ class OrderedGrouping:
 
         Only where the target is `Batch`, and no order point comes before it. `passes_on`: see `Batch.add_rows`.
         """
+        target = self._target
+
+        def add_rows() -> tuple[int, bool]:
+            return target.add_rows(chunk.rows, start, chunk.stop, passes_on=passes_on), target.is_full
+
         start = chunk.start
-        add_rows = partial(self._target.add_rows, chunk.rows, stop=chunk.stop, passes_on=passes_on)
         while True:
-            self._advance((item,), b"", frozenset())
-            self._source_begin = item if self._source_begin is None else self._source_begin
-            count = self._stage.run_timed((item,), partial(add_rows, start=start))
-            self._stage.count_items(item, count)
+            count = self._add_together(item, add_rows)
             item += count
             start += count
-            self._source_end = item
-            if count > 1:
-                self._cursor = Cursor(self._cursor.upstream, item - 1, (item - 1,))
-            if self._target.is_full:
-                self._emit_group(is_last=False)
             if start == chunk.stop:
                 return
             self.finish_item(item - 1, b"")
+
+    def add_values(self, key: Key, values: list[Any], on_item: Callable[[Key], None]) -> None:
+        """Add the leaves of a chunk from `key` on: as `add_item` does, with `finish_item` between two items.
+
+        A value that is SKIP stands for a dropped leaf. `on_item` is called with each key before its value is added.
+        """
+        if len(key) > 1 or self._input_segment or self.takes_any_order or not self._stage.groups_plainly:
+            self._add_values_singly(key, values, on_item)
+            return
+        item = key[0]
+        index = 0
+
+        def add_values() -> tuple[int, bool]:
+            return self._add_until_full(item, values, index, on_item)
+
+        while index < len(values):
+            if index:
+                self.finish_item(item + index - 1, b"")
+            if values[index] is SKIP:
+                self.drop_item((item + index,), b"", None)
+                index += 1
+            else:
+                index += self._add_together(item + index, add_values)
+
+    def _add_values_singly(self, key: Key, values: list[Any], on_item: Callable[[Key], None]) -> None:
+        for index, value in enumerate(values):
+            leaf = shift_key(key, index)
+            if index and len(leaf) == 1:
+                self.finish_item(leaf[0] - 1, b"")
+            if value is SKIP:
+                self.drop_item(leaf, b"", None)
+            else:
+                on_item(leaf)
+                self.add_item(leaf, [value], 1, b"")
+
+    def _add_until_full(
+        self, item: int, values: list[Any], start: int, on_item: Callable[[Key], None]
+    ) -> tuple[int, bool]:
+        """Add values from `start` on to the group. Returns how many, and whether the group is complete.
+
+        One that fails is left to the next call, which raises its error.
+        """
+        add = self._target.add
+        for index in range(start, len(values)):
+            value = values[index]
+            if value is SKIP:
+                return index - start, False
+            on_item((item + index,))
+            try:
+                is_full = add(value, 1)
+            except Exception:
+                if index == start:
+                    raise
+                return index - start, False
+            if is_full:
+                return index + 1 - start, True
+        return len(values) - start, False
+
+    def _add_together(self, item: int, add: Callable[[], tuple[int, bool]]) -> int:
+        """Add whole items from `item` on, as many as there is room for in the group; return their number.
+
+        `add` adds them and returns their number, and whether the group is complete.
+        """
+        self._advance((item,), b"", frozenset())
+        self._source_begin = item if self._source_begin is None else self._source_begin
+        count, is_full = self._stage.run_timed((item,), add)
+        self._stage.count_items(item, count)
+        self._source_end = item + count
+        if count > 1:
+            last = item + count - 1
+            self._cursor = Cursor(self._cursor.upstream, last, (last,))
+        if is_full:
+            self._emit_group(is_last=False)
+        return count  # type: ignore[no-any-return]
 
     def drop_item(self, key: Key, meta: bytes, skip: ImposedSkip | None) -> None:
         """Move past a leaf without an item. One that failed is a skip, which must recur if the group is rebuilt."""

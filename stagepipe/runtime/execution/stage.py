@@ -279,6 +279,11 @@ class StageRunner:
         return require_callable(self.target, self.plan.target.uses)
 
     @property
+    def groups_plainly(self) -> bool:
+        """Whether adding an item to this order point needs neither a seed nor a record of its own in a trace."""
+        return not self.seeds_grouping and self.trace is None
+
+    @property
     def order_point(self) -> OrderPointStage:
         """The target, checked to have the methods of an order point."""
         return require_order_point(self.target)

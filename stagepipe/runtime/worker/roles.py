@@ -298,6 +298,8 @@ class OrderPointRole:
         self._output = output
         self._receiver = boundary.receiver
         self._receiver.on_item = worker_context.region.set_current_item
+        # A trace has a record for each item.
+        self._take_packet = self._receiver.receive if stages[0].trace is None else self._receiver.receive_one
         self._progress = boundary.progress
         self._admission = boundary.admission
         self._input_segment = boundary.input_segment
@@ -342,7 +344,7 @@ class OrderPointRole:
         )
 
     def step(self) -> None:
-        """Send one pending output, or receive one packet, or for a short time the items that came together."""
+        """Send one pending output, or receive one packet."""
         if self._grouping.pending_outputs:
             self._send_output()
         elif (
@@ -351,10 +353,6 @@ class OrderPointRole:
             self._finish_segment()
         else:
             self._receive()
-            receiver, pending_outputs = self._receiver, self._grouping.pending_outputs
-            latest_queue_ns = receiver.queue_ns + _MAX_STEP_NS  # in one packet, each waits for those before it
-            while receiver.items_in_hand and not pending_outputs and receiver.queue_ns < latest_queue_ns:
-                self._receive()
 
     def _send_output(self) -> None:
         pending_outputs = self._grouping.pending_outputs
@@ -368,18 +366,17 @@ class OrderPointRole:
 
     def _receive(self) -> None:
         try:
-            packet = self._receiver.receive_one(self._generation)
+            packet = self._take_packet(self._generation)
         except UnreadableItemError as error:
             raise self._stage.record_failure(error.key, error) from error
         if packet is None:
             raise SeekInterruptError
-        if packet.kind == PacketKind.ITEM:
-            self._worker_context.region.clear_current_item(packet.key)
-            if self._process_next(packet):
-                del packet
-                if self._reorder:
-                    self._process_ready()
-                return
+        self._worker_context.region.clear_current_item(packet.key)
+        if self._process_next(packet):
+            del packet
+            if self._reorder.held:
+                self._process_ready()
+            return
         if packet.kind == PacketKind.END_OF_SEGMENT:
             self._segment_items = packet.count
             return
@@ -410,42 +407,46 @@ class OrderPointRole:
             self._reorder.add(packet)
 
     def _process_next(self, packet: ReceivedPacket) -> bool:
-        """Process an item if it is the next one, without a detour through the reorder buffer; return whether it is."""
+        """Process what is next in order, without a detour through the reorder buffer; return whether it was that."""
         if self._any_order or type(packet.value) is SampleChunk or not self._reorder.try_advance(packet):
             return False
-        item, meta = packet.key[0], packet.meta
-        region = self._worker_context.region
-        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = item + 1
+        meta = packet.meta
         self._process_leaf(packet)
-        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
-        self._grouping.finish_item(item, meta)
-        self._progress.publish(self._reorder.next_item)
+        next_item = self._reorder.next_item
+        self._grouping.finish_item(next_item - 1, meta)
+        self._progress.publish(next_item)
         return True
 
     def _process_ready(self) -> None:
         completed_items = self._reorder.completed_items
-        region = self._worker_context.region
         for packet, item in self._reorder.pop_ready():
             if packet is None:
                 self._grouping.finish_item(item, self._meta_by_item.pop(item, b""))
-                continue
-            region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = item + 1
-            self._process_leaf(packet)
-            region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+            else:
+                self._process_leaf(packet)
         if self._reorder.completed_items != completed_items:
             self._progress.publish(self._reorder.next_item)
 
     def _process_leaf(self, packet: ReceivedPacket) -> None:
-        if packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
+        """Add an item or the items of a chunk to the groups, or a dropped one."""
+        region = self._worker_context.region
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = packet.key[0] + 1
+        if packet.kind == PacketKind.CHUNK:
+            self._grouping.add_values(packet.key, packet.value, region.set_current_item)
+            region.clear_current_item(packet.key)
+        elif packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
             chunk: SampleChunk = packet.value
             packet.value = None
             self._grouping.add_rows(packet.key[0], chunk, passes_on=self._passes_rows_on)
-            return
-        if packet.kind == PacketKind.ITEM:
+        elif packet.kind == PacketKind.ITEM:
             box: Box = [packet.value]
             packet.value = None
             self._grouping.add_item(packet.key, box, packet.samples, packet.meta)
-            return
+        else:
+            self._drop_leaf(packet)
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+
+    def _drop_leaf(self, packet: ReceivedPacket) -> None:
         is_failure = packet.kind == PacketKind.ERROR_SKIP
         skip = ImposedSkip(self._worker_context.stage_names[packet.count], packet.key) if is_failure else None
         self._grouping.drop_item(packet.key, packet.meta, skip)

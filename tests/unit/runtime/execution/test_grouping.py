@@ -1,14 +1,15 @@
-"""Rows of a chunk are grouped as the samples are one by one: the same batches, with the same cursors."""
+"""Items of a chunk are grouped as they are one by one: the same batches, with the same cursors."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.core import Cursor, ImposedSkip
+from stagepipe.core import SKIP, Cursor, ImposedSkip
 from stagepipe.plan import StagePlan
-from stagepipe.runtime.execution import OrderedGrouping, StageRunner, make_private_stage_region
+from stagepipe.runtime.execution import OrderedGrouping, StageError, StageRunner, make_private_stage_region
 from stagepipe.runtime.protocol import SampleChunk, unpack_lineage
 from stagepipe.spec import Target
-from stagepipe.stages import make_rows
+from stagepipe.stages import Batch, make_rows
 
 FAILED, DROPPED = "failed", "dropped"
 
@@ -16,9 +17,8 @@ FAILED, DROPPED = "failed", "dropped"
 START = Cursor()
 
 
-def make_grouping(size, cursor=START):
-    target = Target("stagepipe.stages.Batch", {"size": size})
-    plan = StagePlan(name="batch", target=target, is_order_point=True, index=2)
+def make_grouping(size, cursor=START, uses="stagepipe.stages.Batch"):
+    plan = StagePlan(name="batch", target=Target(uses, {"size": size}), is_order_point=True, index=2)
     grouping = OrderedGrouping(StageRunner(plan, 0, 0, None, make_private_stage_region()), 0)
     grouping.seek(cursor, 0)
     return grouping
@@ -78,3 +78,52 @@ def test_they_do_after_a_seek_to_a_cursor_with_skips(size, pieces):
     cursor = Cursor(None, 5, None, 0, frozenset({ImposedSkip("dataset", (3,))}))
     singly = group_singly(make_grouping(size, cursor), pieces, 5)
     assert group_chunks(make_grouping(size, cursor), pieces, 5) == singly
+
+
+class OwnBatch(Batch):
+    """An order point that is not built in: each of its items is seeded, and added by itself."""
+
+
+VALUES = st.lists(st.sampled_from([*range(8), DROPPED]), max_size=9)
+
+
+@pytest.mark.parametrize("uses", ["stagepipe.stages.Batch", OwnBatch])
+@given(st.integers(1, 7), st.lists(VALUES, max_size=5), st.booleans())
+def test_values_make_the_batches_and_cursors_of_single_items(uses, size, chunks, has_skips):
+    cursor = Cursor(None, 5, None, 0, frozenset({ImposedSkip("dataset", (3,))})) if has_skips else START
+    grouping, singly = make_grouping(size, cursor, uses), make_grouping(size, cursor, uses)
+    item, seen = cursor.item, []
+    for values in chunks:
+        if not values:
+            continue
+        grouping.add_values((item,), [SKIP if value == DROPPED else value for value in values], seen.append)
+        for index, value in enumerate(values):
+            if value == DROPPED:
+                singly.drop_item((item + index,), b"", None)
+            else:
+                assert seen.pop(0) == (item + index,)
+                singly.add_item((item + index,), [value], 1, b"")
+            singly.finish_item(item + index, b"")
+        item += len(values)
+        grouping.finish_item(item - 1, b"")
+        assert not seen
+    assert finish(grouping) == finish(singly)
+
+
+def test_parts_of_an_item_make_the_batches_and_cursors_of_single_parts():
+    grouping, singly = make_grouping(2), make_grouping(2)
+    grouping.add_values((3, 1), [1, SKIP, 3, 4], lambda _: None)
+    singly.add_item((3, 1), [1], 1, b"")
+    singly.drop_item((3, 2), b"", None)
+    singly.add_item((3, 3), [3], 1, b"")
+    singly.add_item((3, 4), [4], 1, b"")
+    assert [output.meta for output in grouping.pending_outputs] == [output.meta for output in singly.pending_outputs]
+    assert finish(grouping) == finish(singly)
+
+
+def test_a_value_that_fails_is_named_after_those_before_it_were_added():
+    grouping, seen = make_grouping(3), []
+    with pytest.raises(StageError) as raised:
+        grouping.add_values((4,), [{"x": 1}, {"x": 2}, {"y": 3}, {"x": 4}], seen.append)
+    assert raised.value.key == seen[-1] == (6,)
+    assert grouping._target._row_count == 2
