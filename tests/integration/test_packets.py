@@ -105,6 +105,12 @@ def test_items_of_all_kinds_share_packets(crashes):
         assert found == [(plain(item), type(item)) for item in inline]
 
 
+def test_a_stage_gets_no_item_that_was_dropped_before_it():
+    config = pipeline(stage("skip_thirds"), stage("double"), source=300)
+    with always_packed(8), Pipeline(config) as running:
+        assert list(running) == [2 * number for number in range(300) if number % 3]
+
+
 def test_a_run_resumes_between_two_items_of_a_packet():
     with always_packed(8):
         with Pipeline(CHAIN) as running:
