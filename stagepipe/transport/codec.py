@@ -24,7 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,7 @@ def _dtype_code(dtype: np.dtype[Any]) -> Any:
     return code
 
 
-def reduce_array(array: AnyArray, register_buffer: BufferRegistrar, min_out_of_band_bytes: int) -> Any:
+def reduce_array(register_buffer: BufferRegistrar, min_out_of_band_bytes: int, array: AnyArray) -> Any:
     """The reducer of `numpy.ndarray`, without subclasses. Arrays of Python objects and strings stay in the pickle.
 
     Arrays smaller than `min_out_of_band_bytes` stay there too, as plain bytes: a descriptor costs more than the copy.
@@ -79,13 +79,14 @@ def reduce_array(array: AnyArray, register_buffer: BufferRegistrar, min_out_of_b
     dtype = array.dtype
     if dtype.hasobject:
         return array.__reduce_ex__(5)
+    code = (None if dtype.metadata else _dtype_code_cache.get(dtype)) or _dtype_code(dtype)
     flags = array.flags
-    if 0 < array.nbytes < min_out_of_band_bytes and (flags.c_contiguous or not flags.f_contiguous):
-        return rebuild_small, (array.tobytes(), _dtype_code(dtype), array.shape)
     if flags.c_contiguous or not flags.f_contiguous:
-        return rebuild_array, (register_buffer(array), _dtype_code(dtype), array.shape)
+        if 0 < array.nbytes < min_out_of_band_bytes:
+            return rebuild_small, (array.tobytes(), code, array.shape)
+        return rebuild_array, (register_buffer(array), code, array.shape)
     transposed = array.T
-    return rebuild_fortran, (register_buffer(transposed), _dtype_code(dtype), transposed.shape)
+    return rebuild_fortran, (register_buffer(transposed), code, transposed.shape)
 
 
 def rebuild_array(buffer_index: int, dtype: Any, shape: tuple[int, ...]) -> AnyArray:
@@ -139,12 +140,9 @@ class StackedArrays:
 def stack_arrays(item: Any) -> Any:
     """`item`, or the `StackedArrays` to send instead."""
     cls = type(item)
-    if cls is dict:
-        values: Sequence[Any] = list(item.values())
-    elif cls is list or cls is tuple:
-        values = item
-    else:
+    if (cls is not dict and cls is not list and cls is not tuple) or len(item) < _MIN_ARRAYS:
         return item
+    values: Sequence[Any] = list(item.values()) if cls is dict else item
     if len(values) < _MIN_ARRAYS or (len(values) > _MAX_SCANNED_VALUES and type(values[0]) is not np.ndarray):
         return item
     arrays = [value for value in values if type(value) is np.ndarray]
@@ -439,7 +437,7 @@ class ReducerTable(dict[type, Reducer]):
         super().__init__()
         self._register_buffer = register_buffer
         self[StackedArrays] = reduce_stacked_arrays
-        self[np.ndarray] = lambda array: reduce_array(array, register_buffer, min_out_of_band_bytes)
+        self[np.ndarray] = partial(reduce_array, register_buffer, min_out_of_band_bytes)
 
     def __missing__(self, cls: type) -> Reducer:
         """The reducer of a type not in the table; KeyError makes pickle use the type's own."""
@@ -547,21 +545,19 @@ class Encoder:
         nbytes = array.nbytes
         if not nbytes:
             return -1
-        buffers = self.buffers
-        buffers.append(self._locate_buffer(array, nbytes))
-        return len(buffers) - 1
-
-    def _locate_buffer(self, array: np.ndarray[Any, Any], nbytes: int) -> EncodedBuffer:
-        lease = self._find_lease(array)
+        base = array.base
+        lease = None if base is None else base if type(base) is Lease and base.block_id else self._find_lease(array)
         if lease is None or not array.flags.c_contiguous:
-            return EncodedBuffer(nbytes, array)
+            self.buffers.append(EncodedBuffer(nbytes, array))
+            return len(self.buffers) - 1
         # A whole block starts at 0; asking NumPy for the address takes a microsecond.
         lease_offset = 0 if nbytes == lease.size else array.__array_interface__["data"][0] - lease.address
         lease_index = self._lease_indexes.get(id(lease))
         if lease_index is None:
             lease_index = self._lease_indexes[id(lease)] = len(self.lease_boxes)
             self.lease_boxes.append([lease])
-        return EncodedBuffer(nbytes, None, lease_index, lease_offset)
+        self.buffers.append(EncodedBuffer(nbytes, None, lease_index, lease_offset))
+        return len(self.buffers) - 1
 
     def _find_lease(self, array: np.ndarray[Any, Any]) -> Lease | None:
         base = array.base

@@ -15,8 +15,9 @@ Invariants:
   would leak the block, two would give it to somebody else while it is read.
 - A second reference is recorded (`add_reference`) before the packet that carries it is written, or not at all: else the
   first holder's release could come first and free the block. Releases may come late: the owner then counts too many.
-- `Lease.__del__` runs at any moment, in any thread, so it only appends to a deque. The next send, receive or idle tick
-  sends the releases: 16-byte records through a byte pipe, each write small enough to be atomic.
+- A lease may die at any moment, in any thread, so its weak reference only appends itself to a deque, without any Python
+  code. The next send, receive or idle tick sends the releases: 16-byte records through a byte pipe, each write small
+  enough to be atomic.
 - Only the last reference in this process hands its block on without a record. The box therefore drops the lease first,
   and looks whether it lives; what is asked before it is dropped proves nothing.
 - After the death of a worker a new era begins: its leases are unknown, so new blocks come from a fresh range of the
@@ -33,6 +34,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +56,7 @@ def era_span_bytes(limit_bytes: int) -> int:
     return -(-limit_bytes * _ADDRESS_SPACE_FACTOR // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
+@lru_cache(maxsize=1024)
 def size_class_bytes(nbytes: int) -> int:
     """The size in bytes of a block for `nbytes`: at least 512, and at most an eighth more than `nbytes` above that.
 
@@ -89,7 +92,13 @@ class BlockAllocator:
         free = self.free_blocks.get(size_bytes)
         if not free or self.live_bytes + size_bytes > self.limit_bytes:
             return None
-        return self._mark_live(self._pop_free_block(size_bytes, free))
+        block = free.pop()
+        if len(free) < self.min_free_counts[size_bytes]:  # noqa: PLR1730 - three times as fast as `min`
+            self.min_free_counts[size_bytes] = len(free)
+        self.is_last_block_cold = block in self.punched_blocks
+        if self.is_last_block_cold:
+            self.punched_blocks.discard(block)
+        return self._mark_live(block, size_bytes)
 
     def allocate(self, size_bytes: int) -> int:
         """A block of a size class, with one reference. Raises ArenaFullError if the limit would be exceeded."""
@@ -107,29 +116,20 @@ class BlockAllocator:
                 self.next_offset = block + size_bytes
                 self.is_last_block_cold = True
                 self.block_sizes[block] = size_bytes
-                return self._mark_live(block)
+                return self._mark_live(block, size_bytes)
             # The address range is used up: take the smallest larger block that the limit allows.
             for larger in sorted(other for other, free in self.free_blocks.items() if free and other > size_bytes):
-                if self.live_bytes + larger <= self.limit_bytes:
-                    return self._mark_live(self._pop_free_block(larger, self.free_blocks[larger]))
+                block = self.reuse_free_block(larger)
+                if block is not None:
+                    return block
         raise ArenaFullError(
             f"cannot allocate {size_bytes} bytes: {self.live_bytes} of the {self.limit_bytes} bytes of shared memory "
             "are in use"
         )
 
-    def _pop_free_block(self, size_bytes: int, free_blocks: list[int]) -> int:
-        block = free_blocks.pop()
-        free_count = len(free_blocks)
-        if free_count < self.min_free_counts[size_bytes]:  # noqa: PLR1730 - three times as fast as `min`, two look-ups
-            self.min_free_counts[size_bytes] = free_count
-        self.is_last_block_cold = block in self.punched_blocks
-        if self.is_last_block_cold:
-            self.punched_blocks.discard(block)
-        return block
-
-    def _mark_live(self, block: int) -> int:
+    def _mark_live(self, block: int, size_bytes: int) -> int:
         self.reference_counts[block] = 1
-        self.live_bytes = live = self.live_bytes + self.block_sizes[block]
+        self.live_bytes = live = self.live_bytes + size_bytes
         if live > self.peak_bytes:  # noqa: PLR1730 - `max` costs three times as much
             self.peak_bytes = live
         return block
@@ -248,6 +248,9 @@ def extend_arena_fd(fd: int, limit_bytes: int, era: int) -> None:
 
 _RELEASE_STRUCT = struct.Struct("<QiI")
 _MAX_RELEASES_PER_WRITE = 4096 // _RELEASE_STRUCT.size  # one atomic write: PIPE_BUF, see pipe(7)
+# The checksum is a sum modulo a prime, which every single flipped bit changes: `zlib.crc32` takes three times as long.
+_BLOCK_FACTOR = 0x9E3779B1
+_DELTA_FACTOR = 0x85EBCA6B
 _CHECKSUM_SEED = 0x5EA5E  # arbitrary, so that a record of zeros fails
 _CHECKSUM_PRIME = (1 << 32) - 5  # the largest prime below 2**32
 _READ_BYTES = 64 << 10  # the default capacity of a pipe, pipe(7)
@@ -335,7 +338,7 @@ class ReleasePipes:
             if len(data) % _RELEASE_STRUCT.size:
                 raise TransportError(f"a release record for arena {arena} is truncated")
             for block, delta, checksum in _RELEASE_STRUCT.iter_unpack(data):
-                if checksum != _release_checksum(block, delta):
+                if checksum != (block * _BLOCK_FACTOR + delta * _DELTA_FACTOR + _CHECKSUM_SEED) % _CHECKSUM_PRIME:
                     raise TransportError(
                         f"a release record for arena {arena} fails its checksum (block {block}, change {delta})"
                     )
@@ -345,16 +348,12 @@ class ReleasePipes:
 
 
 def _pack_release(block: int, delta: int) -> bytes:
-    return _RELEASE_STRUCT.pack(block, delta, _release_checksum(block, delta))
-
-
-def _release_checksum(block: int, delta: int) -> int:
-    """A sum modulo a prime, which every single flipped bit changes. `zlib.crc32` takes three times as long here."""
-    return (block * 0x9E3779B1 + delta * 0x85EBCA6B + _CHECKSUM_SEED) % _CHECKSUM_PRIME
+    checksum = (block * _BLOCK_FACTOR + delta * _DELTA_FACTOR + _CHECKSUM_SEED) % _CHECKSUM_PRIME
+    return _RELEASE_STRUCT.pack(block, delta, checksum)
 
 
 _MAX_DUPLICATE_LEASES = 256
-_MIN_RELEASES_TO_FLUSH = 4
+MIN_RELEASES_TO_FLUSH = 4
 """Releases worth a system call. Few, because a block released soon is still in the owner's cache."""
 
 BlockId = tuple[int, int]
@@ -373,14 +372,20 @@ class Lease(np.ndarray[Any, Any]):
     """A uint8 view of a block's used bytes. While it lives, the block is not reused. Its slices have no `block_id`."""
 
     block_id: BlockId | None = None
-    release_queue: deque[BlockId] | None = None
+    reference: LeaseReference
     is_shared: bool = False
-    address: int = 0
 
-    def __del__(self) -> None:
-        """Queue the release of the block. Runs at any moment, in any thread, so it only appends."""
-        if self.block_id is not None and self.release_queue is not None:
-            self.release_queue.append(self.block_id)
+    @cached_property
+    def address(self) -> int:
+        """The address of its first byte."""
+        return int(self.__array_interface__["data"][0])
+
+
+class LeaseReference(weakref.ref[Lease]):
+    """The weak reference that each lease has, and that queues the release of its block when the lease dies."""
+
+    __slots__ = ("block_id",)
+    block_id: BlockId
 
 
 class _CarriedBuffer(NamedTuple):
@@ -412,15 +417,16 @@ class SharedMemoryPool:
         without it the arenas have one era only.
         """
         self.arena = arena
-        self.release_queue: deque[BlockId] = deque()
+        self.release_queue: deque[BlockId | LeaseReference] = deque()
+        """Blocks to release, and dead leases."""
         self._arena_fds = arena_fds
         self._release_pipes = ReleasePipes(release_fds)
         self._is_writable = writable
         self._era_span_bytes = None if limit_bytes is None else era_span_bytes(limit_bytes)
         self._era_start = 0 if arena is None else arena.era_start
         self._mappings: dict[int, ArenaMapping] = {} if arena is None else {arena.number: arena.mapping}
-        self._live_leases: dict[BlockId, weakref.ref[Lease]] = {}
-        self._duplicate_leases: list[tuple[BlockId, weakref.ref[Lease]]] = []
+        self._live_leases: dict[BlockId, LeaseReference] = {}
+        self._duplicate_leases: list[LeaseReference] = []
         """Leases on blocks for which a newer lease was made since."""
         self.transports: dict[int, Transport] = {}
         """The transports of this run besides its arenas, by arena number; see `attach_transports`."""
@@ -447,7 +453,9 @@ class SharedMemoryPool:
 
         `for_several_items`: its size says nothing about the memory that an item needs.
         """
-        allocator = self._require_arena().allocator
+        if self.arena is None:
+            raise TransportError("this process has no shared memory of its own to send from")
+        allocator = self.arena.allocator
         size = size_class_bytes(nbytes)
         block = allocator.reuse_free_block(size)
         if block is None:
@@ -465,9 +473,10 @@ class SharedMemoryPool:
 
     def loan(self, nbytes: int) -> Lease:
         """A writable lease on a new block of the own arena. If it dies without being sent, the block becomes free."""
-        arena = self._require_arena()
-        self.flush_releases_if_many()
-        return self._make_lease(arena.mapping, self.allocate(nbytes), nbytes)
+        if len(self.release_queue) >= MIN_RELEASES_TO_FLUSH:
+            self.flush_releases()
+        block = self.allocate(nbytes)
+        return self._make_lease(self.arena.mapping, block, nbytes)  # type: ignore[union-attr]  # `allocate` has asked
 
     def collect_releases(self) -> None:
         """Apply the release records that other processes sent to the own arena."""
@@ -475,11 +484,6 @@ class SharedMemoryPool:
             return
         self._release_pipes.read_records(self.arena.number, self.arena.allocator.add_references)
         self.on_live_bytes(self.arena.allocator.live_bytes)
-
-    def _require_arena(self) -> Arena:
-        if self.arena is None:
-            raise TransportError("this process has no shared memory of its own to send from")
-        return self.arena
 
     # ------------------------------------------------------------------ blocks of any arena
 
@@ -495,9 +499,7 @@ class SharedMemoryPool:
                 if arena in self.transports
                 else self._map_era(arena, block, nbytes)
             )
-        lease = self._make_lease(mapping, block, nbytes)
-        lease.is_shared = is_shared
-        return lease
+        return self._make_lease(mapping, block, nbytes, is_shared=is_shared)
 
     def read_block(self, arena: int, block: int, block_offset: int, nbytes: int) -> bytes:
         """A copy of bytes of a block that a packet refers to. Raises TransportError if they are outside the arena."""
@@ -530,23 +532,25 @@ class SharedMemoryPool:
         memory.__dict__["array"] = array
         return _CarriedBuffer(arena, block, block + nbytes, address, memoryview(memory))
 
-    def _make_lease(self, mapping: ArenaMapping | _CarriedBuffer, block: int, nbytes: int) -> Lease:
+    def _make_lease(
+        self, mapping: ArenaMapping | _CarriedBuffer, block: int, nbytes: int, *, is_shared: bool = False
+    ) -> Lease:
         lease: Lease = np.ndarray.__new__(Lease, (nbytes,), np.uint8, mapping.buffer, block - mapping.start_offset)
-        block_id = (mapping.arena_number, block)
-        lease.block_id = block_id
-        lease.release_queue = self.release_queue
-        lease.address = mapping.address + block - mapping.start_offset
-        previous_lease = self._live_leases.get(block_id)
-        if previous_lease is not None and previous_lease() is not None:
-            self._track_duplicate(block_id, previous_lease)
-        self._live_leases[block_id] = weakref.ref(lease)
+        lease.reference = reference = LeaseReference(lease, self.release_queue.append)
+        lease.block_id = reference.block_id = block_id = (mapping.arena_number, block)
+        if is_shared:
+            lease.is_shared = True
+        live_leases = self._live_leases
+        if block_id in live_leases and live_leases[block_id]() is not None:
+            self._track_duplicate(live_leases[block_id])
+        live_leases[block_id] = reference
         self.lease_count += 1
         return lease
 
-    def _track_duplicate(self, block_id: BlockId, lease: weakref.ref[Lease]) -> None:
+    def _track_duplicate(self, reference: LeaseReference) -> None:
         if len(self._duplicate_leases) >= _MAX_DUPLICATE_LEASES:
-            self._duplicate_leases = [pair for pair in self._duplicate_leases if pair[1]() is not None]
-        self._duplicate_leases.append((block_id, lease))
+            self._duplicate_leases = [lease for lease in self._duplicate_leases if lease() is not None]
+        self._duplicate_leases.append(reference)
 
     # ------------------------------------------------------------------ eras
 
@@ -570,7 +574,8 @@ class SharedMemoryPool:
         """The live leases on blocks of older eras, which must not be discarded yet."""
         era_start = self._era_start
         stale_leases = []
-        for (arena, block), reference in [*self._live_leases.items(), *self._duplicate_leases]:
+        for reference in [*self._live_leases.values(), *self._duplicate_leases]:
+            arena, block = reference.block_id
             lease = reference() if block < era_start else None
             if lease is not None:
                 stale_leases.append(LeaseExtent(arena, block, lease.size))
@@ -606,19 +611,19 @@ class SharedMemoryPool:
         holds it, the owner adds a second reference; a loan that the stage still holds is copied, because the stage may
         write to it again. A lease that is still held is in the box afterwards.
 
-        To find out, the box drops the lease: if nobody else held it, `__del__` has queued its release. Reference counts
-        would tell as much, but they differ between Python versions and under a debugger.
+        To find out, the box drops the lease: if nobody else held it, its release is queued. Reference counts would tell
+        as much, but they differ between Python versions and under a debugger.
         """
         if block_id[1] < self._era_start:
             return None
         lease = lease_box.pop()
         is_shared = lease.is_shared
-        reference = weakref.ref(lease)
+        reference = lease.reference
         del lease
         held_lease = reference()
         if held_lease is None:
-            self.release_queue.remove(block_id)
-            self._forget_dead_lease(block_id)
+            self.release_queue.remove(reference)
+            self._forget(reference)
             self.lease_count -= 1
             return is_shared
         lease_box.append(held_lease)
@@ -641,20 +646,18 @@ class SharedMemoryPool:
         self.lease_count += 1
         self.release_queue.append((arena, block))
 
-    def flush_releases_if_many(self) -> None:
-        """Send the queued releases if there are enough of them for a system call."""
-        if len(self.release_queue) >= _MIN_RELEASES_TO_FLUSH:
-            self.flush_releases()
-
     def flush_releases(self) -> None:
         """Send all queued releases to the owners of the blocks. Never waits: what a full pipe rejects is sent later."""
         release_queue = self.release_queue
         own_arena = self.arena
         own_released = False
         while release_queue:
-            block_id = release_queue.popleft()
-            self._forget_dead_lease(block_id)
-            arena, block = block_id
+            released = release_queue.popleft()
+            if isinstance(released, LeaseReference):
+                self._forget(released)
+                arena, block = released.block_id
+            else:
+                arena, block = released
             if own_arena is not None and arena == own_arena.number:
                 own_arena.allocator.add_references(block, -1)
                 self.lease_count -= 1
@@ -665,11 +668,10 @@ class SharedMemoryPool:
             self.on_live_bytes(own_arena.allocator.live_bytes)
         self.lease_count -= self._release_pipes.send_releases()
 
-    def _forget_dead_lease(self, block_id: BlockId) -> None:
-        """Forget the lease on a block unless it is alive: a second packet may have brought another lease on it."""
-        reference = self._live_leases.get(block_id)
-        if reference is not None and reference() is None:
-            del self._live_leases[block_id]
+    def _forget(self, reference: LeaseReference) -> None:
+        """Forget a dead lease. A second packet may have brought another one on its block, which stays known."""
+        if self._live_leases.get(reference.block_id) is reference:
+            del self._live_leases[reference.block_id]
 
 
 def _ignore(_: int) -> None:

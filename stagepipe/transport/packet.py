@@ -128,19 +128,58 @@ def pack(
     *,
     flags: int = 0,
     count_or_bytes: int = 0,
-    descriptors: list[BufferDescriptor] | tuple[()] = (),
-    pickle_data: bytes | memoryview = b"",
-    inline_buffers: list[bytes] | tuple[()] = (),
+    descriptors: Sequence[BufferDescriptor] = (),
+    pickle_data: bytes = b"",
+    inline_buffers: Sequence[bytes] = (),
 ) -> bytearray:
     """A packet with one entry, without its timestamps: `write_timestamps` writes them just before the packet is sent.
 
     The starts of inline descriptors count from the first inline buffer; `pack` adds its offset. Raises TransportError
     if the packet is too long.
     """
+    if inline_buffers:
+        body_bytes = overhead_bytes(header, len(descriptors)) + len(pickle_data)
+        padding = -body_bytes % INLINE_ALIGN_BYTES
+        inline_offset = body_bytes + padding
+        descriptors = [
+            (arena, flag, reserved, block, start + inline_offset if arena == INLINE_ARENA else start, length)
+            for arena, flag, reserved, block, start, length in descriptors
+        ]
+        inline_buffers = (bytes(padding), *inline_buffers)
+    entry = pack_entry(
+        kind,
+        header,
+        0,
+        flags=flags,
+        count_or_bytes=count_or_bytes,
+        descriptors=descriptors,
+        pickle_data=pickle_data,
+    )
+    if inline_buffers:
+        entry += b"".join(inline_buffers)
+    if len(entry) > MAX_ENTRY_BYTES:
+        check_entry_fits(entry, header)
+    return join_entries((entry,), 0)
+
+
+def pack_entry(
+    kind: int,
+    header: PacketHeader,
+    sender_ns: int,
+    *,
+    flags: int = 0,
+    count_or_bytes: int = 0,
+    descriptors: Sequence[BufferDescriptor] = (),
+    pickle_data: bytes = b"",
+) -> bytes:
+    """An entry, for `join_entries`. The caller sees to it that it has at most MAX_ENTRY_BYTES.
+
+    `sender_ns` is the sending side's work time, in ns. An entry with descriptors shares its packet with no other.
+    """
     generation, key, samples, meta = header
     part_count = len(key) - 1
-    packed_header = _ENTRY_HEADER.pack(
-        0,
+    entry = _ENTRY_HEADER.pack(
+        min(_MAX_SENDER_NS, sender_ns),
         kind,
         flags,
         part_count,
@@ -152,53 +191,13 @@ def pack(
         len(pickle_data),
         count_or_bytes,
     )
-    sections: list[bytes | memoryview] = [packed_header]
     if part_count:
-        sections.append(struct.pack(f"<{part_count}I", *key[1:]))
-    if descriptors:
-        pickle_end = overhead_bytes(header, len(descriptors)) + len(pickle_data)
-        padding = -pickle_end % INLINE_ALIGN_BYTES
-        inline_offset = pickle_end + padding
-        sections += [
-            _DESCRIPTOR.pack(
-                arena, flag, reserved, block, start + inline_offset if arena == INLINE_ARENA else start, length
-            )
-            for arena, flag, reserved, block, start, length in descriptors
-        ]
-        sections += (meta, pickle_data, bytes(padding))
-        sections += inline_buffers
-    else:
-        sections += (meta, pickle_data)
-    entry = b"".join(sections)
-    check_entry_fits(entry, header)
-    return join_entries((entry,), 0)
-
-
-def pack_entry(
-    kind: int, header: PacketHeader, sender_ns: int, *, count_or_bytes: int = 0, pickle_data: bytes = b""
-) -> bytes:
-    """An entry without descriptors, for `join_entries`. The caller sees to it that it has at most MAX_ENTRY_BYTES.
-
-    `sender_ns` is the sending side's work time, in ns.
-    """
-    generation, key, samples, meta = header
-    part_count = len(key) - 1
-    packed_header = _ENTRY_HEADER.pack(
-        min(_MAX_SENDER_NS, sender_ns),
-        kind,
-        0,
-        part_count,
-        generation,
-        samples,
-        0,
-        len(meta),
-        key[0],
-        len(pickle_data),
-        count_or_bytes,
-    )
-    if part_count:
-        packed_header += struct.pack(f"<{part_count}I", *key[1:])
-    return packed_header + meta + pickle_data if meta else packed_header + pickle_data
+        entry += struct.pack(f"<{part_count}I", *key[1:])
+    if len(descriptors) == 1:
+        entry += _DESCRIPTOR.pack(*descriptors[0])
+    elif descriptors:
+        entry += b"".join([_DESCRIPTOR.pack(*descriptor) for descriptor in descriptors])
+    return entry + meta + pickle_data if meta else entry + pickle_data
 
 
 def check_entry_fits(entry: bytes, header: PacketHeader) -> None:
@@ -213,7 +212,7 @@ def check_entry_fits(entry: bytes, header: PacketHeader) -> None:
 def join_entries(entries: Sequence[bytes], now_ns: int) -> bytearray:
     """The packet of `entries`, which have at most MAX_ENTRY_BYTES together, written at `now_ns`."""
     payload = b"".join(entries)
-    checksum = zlib.crc32(memoryview(payload)[KIND_OFFSET - _PREFIX.size :])
+    checksum = zlib.crc32(payload[KIND_OFFSET - _PREFIX.size :])  # a view of it would take longer than the copy
     return bytearray(_PREFIX.pack(checksum, now_ns) + payload)
 
 
@@ -270,13 +269,17 @@ def unpack(data: bytes | bytearray) -> list[Entry]:  # noqa: C901 - one pass for
         raise TransportError(f"a packet of {size} bytes is shorter than its header")
     first = _SINGLE.unpack_from(data)
     checksum, sent_at_ns, sender_ns, kind, flags, part_count, generation, samples = first[:8]
-    if zlib.crc32(memoryview(data)[KIND_OFFSET:]) != checksum:
+    if zlib.crc32(data[KIND_OFFSET:]) != checksum:
         raise TransportError(f"a packet of {size} bytes fails its checksum: it was damaged in transit")
     buffer_count, meta_bytes, item, nbytes, count = first[8:]
-    if _BODY_OFFSET + nbytes == size and not (part_count or buffer_count or meta_bytes) and kind in _KINDS:
-        span = (_BODY_OFFSET, size)  # the frequent case
-        single = (kind, flags, generation, (item,), samples, count, sender_ns, sent_at_ns, nbytes, (), b"", span, data)
-        return [_new_tuple(Entry, single)]
+    start = _BODY_OFFSET + DESCRIPTOR_BYTES * buffer_count
+    if start + nbytes == size and buffer_count <= 1 and not (part_count or meta_bytes) and kind in _KINDS:
+        descriptors: tuple[BufferDescriptor, ...] = (
+            (_DESCRIPTOR.unpack_from(data, _BODY_OFFSET),) if buffer_count else ()
+        )
+        entry_bytes = size - _PREFIX.size
+        single = (kind, flags, generation, (item,), samples, count, sender_ns, sent_at_ns, entry_bytes, descriptors)
+        return [_new_tuple(Entry, (*single, b"", (start, size), data))]  # the frequent case
     entries = []
     offset = _PREFIX.size
     while offset < size:
@@ -286,7 +289,7 @@ def unpack(data: bytes | bytearray) -> list[Entry]:  # noqa: C901 - one pass for
         header = _ENTRY_HEADER.unpack_from(data, offset)
         sender_ns, kind, flags, part_count, generation, samples, buffer_count, meta_bytes, item, nbytes, count = header
         key: Key = (item,)
-        descriptors: tuple[BufferDescriptor, ...] = ()
+        descriptors = ()
         meta = b""
         if part_count or buffer_count or meta_bytes:
             parts_start, descriptors_start = start, start + 4 * part_count
@@ -294,7 +297,7 @@ def unpack(data: bytes | bytearray) -> list[Entry]:  # noqa: C901 - one pass for
             start = meta_start + meta_bytes
             if start <= size:  # else it is rejected below
                 key = (item, *struct.unpack_from(f"<{part_count}I", data, parts_start))
-                descriptors = _unpack_buffer_descriptors(data, descriptors_start, meta_start)
+                descriptors = tuple(_DESCRIPTOR.iter_unpack(data[descriptors_start:meta_start]))
                 meta = bytes(data[meta_start:start])
         end = start + nbytes
         if end > size or kind not in _KINDS:
@@ -324,12 +327,6 @@ def unpack(data: bytes | bytearray) -> list[Entry]:  # noqa: C901 - one pass for
         entries.append(_new_tuple(Entry, fields))  # a third of the time of `Entry(...)`
         offset = next_offset
     return entries
-
-
-def _unpack_buffer_descriptors(data: bytes | bytearray, start: int, end: int) -> tuple[BufferDescriptor, ...]:
-    if end - start == DESCRIPTOR_BYTES:  # an item with a single array: an eighth of the time of the line below
-        return (_DESCRIPTOR.unpack_from(data, start),)
-    return tuple(_DESCRIPTOR.iter_unpack(memoryview(data)[start:end])) if end > start else ()
 
 
 _BUFFER_ALIGN_BYTES = 64

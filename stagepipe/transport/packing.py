@@ -33,6 +33,7 @@ from stagepipe.transport.packet import (
     PacketFlag,
     PacketHeader,
     PacketKind,
+    join_entries,
     overhead_bytes,
     pack,
     pack_descriptors,
@@ -174,6 +175,8 @@ class CarriedBuffers(CarriedBlocks):
 
 
 _ITEM = int(PacketKind.ITEM)
+_MAX_SINGLE_BYTES = PACKET_BYTES // 2
+"""The largest pickle, with the cursor, that surely fits a packet beside the key and a descriptor."""
 _MAX_STRUCTURES = 64
 """Placements that are kept: items of one hop mostly have one structure, or sizes of which none comes again."""
 
@@ -209,8 +212,8 @@ class Packer:
         self._rule = rule
         self._known_word = rule.word
         self._placements: dict[tuple[int, ...], Placement] = {}
-        self._single = self._other_single = rule.place((1,), 0)
-        """The placements of a small and of a large single buffer, the last one used first."""
+        self._single = rule.place((1,), 0)
+        """The placement of the last single buffer."""
         carrier = memory.find_transport(rule.mode)
         self._has_fast_path = carrier is None and not self._pickles_to_block
         self.carried = CarriedBlocks(encoder, memory) if carrier is None else CarriedBuffers(encoder, memory, *carrier)
@@ -220,11 +223,11 @@ class Packer:
         """The bytes in blocks that the last packet describes."""
 
     def pack_entry(self, header: PacketHeader, sender_ns: int) -> bytes | None:
-        """The encoded item as an entry, which may share its packet; None if it needs a packet of its own."""
+        """An encoded item without buffers as an entry, which may share its packet; None if it needs one of its own."""
         encoder = self._encoder
         pickle_data = encoder.pickle_data
         pickle_bytes = len(pickle_data)
-        if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._pickles_to_block:
+        if pickle_bytes > MAX_ENTRY_BYTES or self._pickles_to_block:
             return None
         entry = pack_entry(_ITEM, header, sender_ns, pickle_data=pickle_data)
         if len(entry) > MAX_ENTRY_BYTES:
@@ -247,10 +250,10 @@ class Packer:
         word = self._rule_word[0]
         if word != self._known_word:
             self._adopt_rule(word)
-        if len(buffers) == 1 and self._has_fast_path:
-            single = self._pack_single_buffer(buffers[0], header)
-            if single is not None:
-                return single
+        if len(buffers) == 1 and self._has_fast_path and len(encoder.pickle_data) + len(header[3]) <= _MAX_SINGLE_BYTES:
+            packet = self._pack_single_buffer(buffers[0], header)
+            if packet is not None:
+                return packet
         sizes = [buffer.nbytes for buffer in buffers]
         structure = (PACKET_BYTES - overhead_bytes(header, len(buffers)), len(encoder.pickle_data), *sizes)
         placement = self._placements.get(structure) or self._place(structure)
@@ -264,71 +267,34 @@ class Packer:
         self._known_word = word
         self._rule = self._rule.with_word(word)
         self._placements.clear()
-        self._single = self._other_single = self._rule.place((1,), 0)
-
-    def _place_single(self, nbytes: int) -> Placement:
-        """The placement of a single buffer, which the last one does not cover."""
-        self._single, self._other_single = self._other_single, self._single
-        if not self._single.low_bytes <= nbytes < self._single.high_bytes:
-            self._single = self._rule.place((nbytes,), 0)
-        return self._single
+        self._single = self._rule.place((1,), 0)
 
     def _pack_single_buffer(self, buffer: EncodedBuffer, header: PacketHeader) -> bytearray | None:
-        """The packet of an item with a single array, the case that must be fast; None if it needs the general case."""
-        encoder = self._encoder
-        counts = self._counts
-        pickle_data = encoder.pickle_data
+        """The packet of an item with a single array in a block, the case that must be fast; None if it stays inline."""
+        counts, carried, pickle_data = self._counts, self.carried, self._encoder.pickle_data
         nbytes = buffer.nbytes
-        flags = PICKLE_BUFFER if buffer.is_pickle_buffer else 0
-        available_bytes = PACKET_BYTES - overhead_bytes(header, 1) - len(pickle_data) - INLINE_ALIGN_BYTES
-        if available_bytes < 0:
-            return None
         placement = self._single
         if not placement.low_bytes <= nbytes < placement.high_bytes:
-            placement = self._place_single(nbytes)
-        if placement.low_bytes == 0:  # inline, as all small ones; an enum's member would take twice the time
-            if nbytes > available_bytes:
-                return None  # fragments, or a block after all
-            inline_buffers = [encoder.raw_bytes(buffer).tobytes()]
-            packet = pack(
-                PacketKind.ITEM,
-                header,
-                descriptors=[(INLINE_ARENA, flags, 0, 0, 0, nbytes)],
-                pickle_data=pickle_data,
-                inline_buffers=inline_buffers,
-            )
-            counts.pipe_messages += 1
-            counts.inline_bytes += nbytes + len(pickle_data)
-            return packet
-        if buffer.lease_index >= 0:
-            return self._forward_single_buffer(buffer, header, flags)
-        arena, block, target = self.carried.allocate(nbytes)
-        encoder.copy_into(buffer, target)
-        descriptor = (arena, flags, 0, block, 0, nbytes)
-        packet = pack(PacketKind.ITEM, header, descriptors=[descriptor], pickle_data=pickle_data)
-        self.transfer_kind = self.carried.copy_kind
+            placement = self._single = self._rule.place((nbytes,), 0)
+        if placement.low_bytes == 0:
+            return None
+        flags = PICKLE_BUFFER if buffer.is_pickle_buffer else 0
+        forwarded = None if buffer.lease_index < 0 else carried.forward(self._encoder.lease_boxes[buffer.lease_index])
+        if forwarded is not None:
+            arena, block, is_shared = forwarded
+            descriptor = (arena, flags | SHARED_BLOCK if is_shared else flags, 0, block, buffer.lease_offset, nbytes)
+            self.transfer_kind = TransferKind.ZERO_COPY
+            counts.zero_copy_bytes += nbytes
+        else:
+            arena, block, target = carried.allocate(nbytes)
+            self._encoder.copy_into(buffer, target)
+            descriptor = (arena, flags, 0, block, 0, nbytes)
+            self.transfer_kind = carried.copy_kind
+            counts.copied_bytes += nbytes
         self.bytes_in_blocks = nbytes
         counts.shared_memory_messages += 1
-        counts.copied_bytes += nbytes
         counts.inline_bytes += len(pickle_data)
-        return packet
-
-    def _forward_single_buffer(self, buffer: EncodedBuffer, header: PacketHeader, flags: int) -> bytearray | None:
-        """The packet of an item with a single array that is in a block already; None if it must be copied."""
-        encoder = self._encoder
-        counts = self._counts
-        forwarded = self.carried.forward(encoder.lease_boxes[buffer.lease_index])
-        if forwarded is None:
-            return None
-        arena, block, is_shared = forwarded
-        descriptor = (arena, flags | SHARED_BLOCK if is_shared else flags, 0, block, buffer.lease_offset, buffer.nbytes)
-        packet = pack(PacketKind.ITEM, header, descriptors=[descriptor], pickle_data=encoder.pickle_data)
-        self.transfer_kind = TransferKind.ZERO_COPY
-        self.bytes_in_blocks = buffer.nbytes
-        counts.shared_memory_messages += 1
-        counts.zero_copy_bytes += buffer.nbytes
-        counts.inline_bytes += len(encoder.pickle_data)
-        return packet
+        return join_entries((pack_entry(_ITEM, header, 0, descriptors=(descriptor,), pickle_data=pickle_data),), 0)
 
     def _place(self, structure: tuple[int, ...]) -> Placement:
         """Ask the rule where the parts of such items go. Raises TransportError if they do not fit their packet."""

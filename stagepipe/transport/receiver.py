@@ -19,7 +19,7 @@ from stagepipe.core import SKIP, Key, TransportError
 from stagepipe.timing import DurationRecorder, TransferKind
 from stagepipe.transport.chunk import decode_chunk, lease_chunk, shift_key
 from stagepipe.transport.codec import decode
-from stagepipe.transport.memory import BlockId, Lease, SharedMemoryPool
+from stagepipe.transport.memory import MIN_RELEASES_TO_FLUSH, BlockId, Lease, SharedMemoryPool
 from stagepipe.transport.packet import (
     INLINE_ARENA,
     PACKET_BYTES,
@@ -80,8 +80,6 @@ def unpack_buffers(entry: Entry, memory: SharedMemoryPool, *, copy_all: bool, co
         arena, _, _, block, _, _ = descriptors[0]
         descriptors = _read_descriptor_table(entry, memory)
         memory.release_block(arena, block)
-    elif len(descriptors) == 1 and not entry.flags and descriptors[0][0] != INLINE_ARENA and not copy_all:
-        return _unpack_single_buffer(entry, memory, copy_shared=copy_shared)
     leases = _lease_blocks(descriptors, memory)
     view = memoryview(entry.data)
     pickle_view: Any = view[slice(*entry.pickle_span)]
@@ -108,23 +106,8 @@ def unpack_buffers(entry: Entry, memory: SharedMemoryPool, *, copy_all: bool, co
     return buffers, flags, pickle_view, copied
 
 
-def _unpack_single_buffer(entry: Entry, memory: SharedMemoryPool, *, copy_shared: bool) -> UnpackedBuffers:
-    """`unpack_buffers` for an item with a single array in a block, the case that must be fast."""
-    arena, flag, _, block, start, length = entry.descriptors[0]
-    is_shared = bool(flag & SHARED_BLOCK)
-    lease = memory.lease_block(arena, block, start + length, is_shared=is_shared)
-    buffer: Any = lease[start:] if start else lease
-    copied = copy_shared and is_shared
-    if copied:
-        buffer = np.array(buffer, subok=False)
-    return [buffer], [flag], memoryview(entry.data)[slice(*entry.pickle_span)], copied
-
-
 def _lease_blocks(descriptors: tuple[BufferDescriptor, ...], memory: SharedMemoryPool) -> dict[BlockId, Lease]:
     """One lease per block, over all of it that the descriptors use."""
-    if len(descriptors) == 1 and descriptors[0][0] != INLINE_ARENA:
-        arena, flag, _, block, start, length = descriptors[0]
-        return {(arena, block): memory.lease_block(arena, block, start + length, is_shared=bool(flag & SHARED_BLOCK))}
     extents: dict[BlockId, int] = {}
     shared_blocks = set()
     for arena, flag, _, block, start, length in descriptors:
@@ -164,6 +147,7 @@ def _read_descriptor_table(entry: Entry, memory: SharedMemoryPool) -> tuple[Buff
 
 _ITEM = int(PacketKind.ITEM)
 _PIPE = int(TransferKind.PIPE)
+_COPIED = int(TransferKind.COPIED)
 
 _CHUNK: Final = int(PacketKind.CHUNK)
 _TOMBSTONE: Final = int(PacketKind.TOMBSTONE)
@@ -266,7 +250,9 @@ class Receiver:
         """
         if self._chunk_rows is not None:
             self._record_chunk()
-        self._memory.flush_releases_if_many()
+        memory = self._memory
+        if len(memory.release_queue) >= MIN_RELEASES_TO_FLUSH:
+            memory.flush_releases()
         while True:
             entries = self._entries
             if not entries:
@@ -282,9 +268,9 @@ class Receiver:
             entry = entries.pop()
             if entry.generation == generation:
                 return self._decode_entry(entry)
-            for arena, block in referenced_blocks(entry, self._memory):
-                self._memory.release_block(arena, block)
-            self._memory.flush_releases_if_many()
+            for arena, block in referenced_blocks(entry, memory):
+                memory.release_block(arena, block)
+            memory.flush_releases()
 
     # ------------------------------------------------------------------ reading
 
@@ -363,13 +349,9 @@ class Receiver:
             if body is None:
                 return None
             buffers, flags, pickle_view = body.decode_body()
-            transfer_kind, nbytes = TransferKind.PIPE, entry.nbytes + entry.count_or_bytes
+            transfer_kind, nbytes = _PIPE, entry.nbytes + entry.count_or_bytes
         else:
-            buffers, flags, pickle_view, copied = unpack_buffers(
-                entry, self._memory, copy_all=self.copy_all, copy_shared=not self.is_readonly
-            )
-            self.copied_out_items += copied
-            transfer_kind, nbytes = _transfer_kind(entry, buffers)
+            buffers, flags, pickle_view, transfer_kind, nbytes = self._take_buffers(entry)
         received_at_ns = perf_counter_ns()
         pickle_buffers = self._pickle_buffers(buffers, flags) if any(flags) else ()
         try:
@@ -384,6 +366,27 @@ class Receiver:
         durations_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
         self._recorder.add(durations_ns, (transfer_kind, nbytes, receive_ns))
         return ReceivedPacket(_ITEM, entry.key, entry.samples, 0, entry.meta, value)
+
+    def _take_buffers(self, entry: Entry) -> tuple[list[Any], list[int], Any, int, int]:
+        """The buffers of an item, the flags of their descriptors, the pickle, the transfer kind, and the bytes."""
+        copies_shared = not self.is_readonly
+        if len(entry.descriptors) != 1 or entry.flags or entry.descriptors[0][0] == INLINE_ARENA:
+            buffers, flags, pickle_view, copied = unpack_buffers(
+                entry, self._memory, copy_all=self.copy_all, copy_shared=copies_shared
+            )
+            self.copied_out_items += copied
+            return buffers, flags, pickle_view, *_transfer_kind(entry, buffers)
+        # An item with a single array in a block, the case that must be fast.
+        arena, flag, _, block, offset, length = entry.descriptors[0]
+        is_shared = bool(flag & SHARED_BLOCK)
+        buffer: Any = self._memory.lease_block(arena, block, offset + length, is_shared=is_shared)
+        if offset:
+            buffer = buffer[offset:]
+        if self.copy_all or (is_shared and copies_shared):
+            buffer = np.array(buffer, subok=False)
+            self.copied_out_items += 1
+        start, end = entry.pickle_span
+        return [buffer], [flag & PICKLE_BUFFER], entry.data[start:end], _COPIED, entry.nbytes + length
 
     def _open_chunk(self, entry: Entry) -> ReceivedPacket:
         begin_ns = perf_counter_ns()
@@ -471,10 +474,10 @@ def _ignore_key(_: Key) -> None:
     """The default of `on_item`."""
 
 
-def _transfer_kind(entry: Entry, buffers: list[Any]) -> tuple[TransferKind, int]:
+def _transfer_kind(entry: Entry, buffers: list[Any]) -> tuple[int, int]:
     """The transfer kind of an entry as the receiver sees it, and its bytes, including those in blocks."""
     lengths = [length for arena, _, _, _, _, length in entry.descriptors if arena != INLINE_ARENA]
     if not lengths:
-        return TransferKind.PIPE, entry.nbytes
+        return _PIPE, entry.nbytes
     block_bytes = sum(map(len, buffers)) if entry.flags & PacketFlag.DESCRIPTOR_TABLE else sum(lengths)
-    return TransferKind.COPIED, entry.nbytes + block_bytes
+    return _COPIED, entry.nbytes + block_bytes

@@ -317,7 +317,9 @@ class Sender:
         encoded_at_ns = perf_counter_ns()
         header = (generation, key, samples, meta)
         encode_ns = encoded_at_ns - begin_ns
-        entry = self._packer.pack_entry(header, encode_ns + self.last_send_ns)
+        entry = None
+        if not self._encoder.buffers:
+            entry = self._packer.pack_entry(header, encode_ns + self.last_send_ns)
         if entry is None:
             return self._send_alone(header, encode_ns)
         made_ns = perf_counter_ns()
@@ -328,7 +330,7 @@ class Sender:
         encoder = self._encoder
         packer = self._packer
         try:
-            if not self.flush():
+            if self._count and not self._write_held():
                 encoder.clear()
                 return False
             begin_ns = perf_counter_ns()
