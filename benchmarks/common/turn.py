@@ -56,25 +56,27 @@ def run_turn(
     *,
     samples_memory: bool = False,
     keeps_partial: bool = False,
+    root: Path = ROOT,
     launch: Callable[[Path, list[str]], list[str]] | None = None,
 ) -> dict[str, Any]:
     """Run `python -m module JOB_FILE RESULT_FILE` and return the JSON that it wrote. Raise TurnError if it fails.
 
     With `samples_memory` its JSON says `memory_from_s` (`time.monotonic`), and what is returned has `pss_bytes`: the
     peak of all its processes since then. It is sampled from here, so that it is no processor time of the turn.
-    `keeps_partial`: what it has written counts although it fails. `launch` makes the command of a launcher, such as
-    mpiexec, from the turn's folder and its own command.
+    `keeps_partial`: what it has written counts although it fails. `root` is the checkout whose code and interpreter
+    (`.venv`) take the turn. `launch` makes the command of a launcher, such as mpiexec, from the turn's folder and its
+    own command.
     """
     before = list_descendant_pids()
     sampler = PssSampler(lambda: list_descendant_pids() - before, _SAMPLE_PERIOD_S) if samples_memory else None
     with turn_folder() as folder:
         job_file, result, log = folder / _JOB_FILE, folder / "result.json", folder / "log.txt"
         job_file.write_text(json.dumps(job))
-        command = [sys.executable, "-m", module, str(job_file), str(result)]
+        command = [find_python(root), "-m", module, str(job_file), str(result)]
         if launch:
             command = launch(folder, command)
         with log.open("wb") as out, sampler or nullcontext():
-            failure = _run(command, folder, out, limit_s)
+            failure = _run(command, folder, out, limit_s, root)
         if not result.exists() or (failure is not None and not keeps_partial):
             raise TurnError(failure or last_line(log.read_text(errors="replace")))
         document: dict[str, Any] = json.loads(result.read_text())
@@ -83,12 +85,17 @@ def run_turn(
     return document
 
 
-def _run(command: Sequence[str], folder: Path, out: IO[bytes], limit_s: float) -> str | None:
+def find_python(root: Path) -> str:
+    """Return this interpreter, or that of another checkout."""
+    return sys.executable if root == ROOT else str(root / ".venv" / "bin" / "python")
+
+
+def _run(command: Sequence[str], folder: Path, out: IO[bytes], limit_s: float, root: Path) -> str | None:
     """Return why it failed, or "" if its log says so; None if it did not."""
-    environment = {**make_environment(), "TMPDIR": str(folder)}
+    environment = {**make_environment(root=root), "TMPDIR": str(folder)}
     try:
         subprocess.run(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=limit_s,
+            command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=limit_s,
             check=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -110,12 +117,12 @@ def answer_turn(arguments: Sequence[str], measure: Callable[..., Mapping[str, An
     return True
 
 
-def make_environment(*folders: Path) -> dict[str, str]:
-    """Return the environment of a new process that imports from the project, and from these folders.
+def make_environment(*folders: Path, root: Path = ROOT) -> dict[str, str]:
+    """Return the environment of a new process that imports from the project at `root`, and from these folders.
 
     Without PYTHONDONTWRITEBYTECODE, which images of containers often set: each process would compile torch again.
     """
-    path = os.pathsep.join(filter(None, [*map(str, (ROOT, *folders)), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [*map(str, (root, *folders)), os.environ.get("PYTHONPATH")]))
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": path}
 

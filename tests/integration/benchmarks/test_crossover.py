@@ -71,7 +71,7 @@ def test_the_plot_shows_all_five_contestants(done, folder):
         assert image.format == "PNG"
 
 
-@pytest.mark.parametrize("name", ["RawArray", "stagepipe auto"])
+@pytest.mark.parametrize("name", [pytest.param("RawArray", marks=pytest.mark.slow), "stagepipe auto"])
 def test_a_corrupted_transfer_is_detected(name):
     ended = run_benchmark("crossover", "--sizes", "4", "--rounds", "1", "--only", name, "--corrupt", name)
     assert ended.returncode == 1

@@ -76,7 +76,13 @@ def test_a_loop_over_small_dicts_is_measured_alone(tmp_path):
     assert "a loop over dicts of two numbers, stagepipe + stage: no slower than Pipe + stage" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["stagepipe header only", "Pipe", "faster-fifo lists", "iceoryx2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stagepipe header only",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Pipe", "faster-fifo lists", "iceoryx2")),
+    ],
+)
 def test_a_corrupted_transfer_is_detected(name):
     if name in PACKAGES and name not in INSTALLED:
         pytest.skip(f"needs {PACKAGES[name]}")
