@@ -78,6 +78,8 @@ class AdmissionController:
         self._effective_window = 0
         self._admitted_below = 0
         """Items below this number were admitted together with an earlier one."""
+        self._refresh_at_item = 0
+        """From this item on, what is known of the segment is too old."""
         self._consumed_items = 0
         self._arrived_items = 0
         self._live_bytes = 0
@@ -97,6 +99,7 @@ class AdmissionController:
         """Begin a generation at `first_item`."""
         self._generation = generation
         self._admitted_below = 0
+        self._refresh_at_item = 0
         self._consumed_items = first_item
         self._arrived_items = first_item
         self._window = window
@@ -107,15 +110,22 @@ class AdmissionController:
         self._slow_start_window = min(max(_SLOW_START_ITEMS, self._slow_start_window), max(window, small_item_window))
         self._effective_window = self._slow_start_window
 
-    def can_admit(self, item: int) -> bool:
-        """Whether `item` may enter now. An empty segment always admits one, after a seek with a short delay at most."""
-        is_window_full = item - self._consumed_items >= self._effective_window
+    def can_admit(self, item: int, count: int = 1) -> bool:
+        """Whether `count` items from `item` on may enter now.
+
+        An empty segment always admits one, after a seek with a short delay at most.
+        """
+        last = item + count - 1
         if (
-            is_window_full
-            or not item % _REFRESH_INTERVAL_ITEMS
+            last - self._consumed_items >= self._effective_window
+            or item >= self._refresh_at_item
             or self._live_bytes + _REFRESH_INTERVAL_ITEMS * self._estimated_item_bytes > self._limit_bytes
         ):
             self._refresh(item)
+        return self._has_room(last)
+
+    def _has_room(self, item: int) -> bool:
+        """Whether `item` may enter, by the last refresh."""
         in_flight_items = item - self._consumed_items
         if in_flight_items <= 0:
             return self._live_bytes <= self._limit_bytes or perf_counter_ns() > self._release_deadline_ns
@@ -127,6 +137,7 @@ class AdmissionController:
         return max(self._live_bytes, self._held_bytes + in_flight_items * item_bytes) + item_bytes <= self._limit_bytes
 
     def _refresh(self, item: int) -> None:
+        self._refresh_at_item = item + _REFRESH_INTERVAL_ITEMS
         self._live_bytes = self._board.live_bytes()
         consumed_items = self._board.read_consumed(self._segment, self._generation)
         if consumed_items is not None and consumed_items > self._consumed_items:
@@ -161,19 +172,47 @@ class AdmissionController:
         block_bytes = [self._board.largest_block_bytes(processes) for processes in self._processes_by_stage]
         return max(map(sum, pairwise(block_bytes)), default=block_bytes[0])
 
-    def wait_until_admitted(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
-        """Wait until `item` may enter. Returns False if `is_interrupted` ends the wait."""
+    def wait_until_admitted(self, item: int, is_interrupted: Callable[[], bool], count: int = 1) -> int:
+        """Wait until `item` may enter. Returns how many may from it on, at most `count`; 0 if `is_interrupted` says so.
+
+        As many as there is room for; they may enter without another question.
+        """
         if item < self._admitted_below:
-            return True
-        if self.can_admit(item):
-            # Until the next refresh nothing changes but the number in flight.
-            last = min(item | (_REFRESH_INTERVAL_ITEMS - 1), self._consumed_items + self._effective_window - 1)
-            self._admitted_below = last + 1 if last > item and self.can_admit(last) else item + 1
-            return True
+            return min(count, self._admitted_below - item)
+        if not self.can_admit(item) and not self._wait(item, is_interrupted):
+            return 0
+        return self._widen(item, count)
+
+    def wait_until_chunk_admitted(self, item: int, count: int, is_interrupted: Callable[[], bool]) -> int:
+        """`wait_until_admitted`, until there is room for all `count` items, at most `max_chunk_items`.
+
+        An empty segment admits one, as always, where memory has no room for all of them.
+        """
+        if self.can_admit(item, count):
+            return count
+
+        def is_over() -> bool:
+            return is_interrupted() or item <= self._consumed_items
+
+        if item > self._consumed_items and self._wait(item, is_over, count):
+            return count
+        return 0 if is_interrupted() else self.wait_until_admitted(item, is_interrupted)
+
+    def _widen(self, item: int, count: int) -> int:
+        """Return how many of `count` items may enter of which the first may, by the last refresh.
+
+        Those before the next refresh need no question either.
+        """
+        last = min(max(item + count, self._refresh_at_item) - 1, self._consumed_items + self._effective_window - 1)
+        self._admitted_below = last + 1 if last > item and self._has_room(last) else item + 1
+        return min(count, self._admitted_below - item)
+
+    def _wait(self, item: int, is_interrupted: Callable[[], bool], count: int = 1) -> bool:
+        """Wait until `count` items from `item` on may enter; False if `is_interrupted` ends the wait."""
         self._on_tick()
         started_ns = perf_counter_ns()
         try:
-            return self._wait_for_space(item, is_interrupted)
+            return self._wait_for_space(item, is_interrupted, count)
         finally:
             ended_ns = perf_counter_ns()
             self.blocked_ns += ended_ns - started_ns
@@ -186,34 +225,20 @@ class AdmissionController:
         item_bytes = max(self._estimated_item_bytes, 1.0)
         return max(min(self._effective_window // 4, int(self._limit_bytes / 4 / item_bytes)), 1)
 
-    def wait_until_chunk_admitted(self, item: int, count: int, is_interrupted: Callable[[], bool]) -> int:
-        """Wait until `count` items from `item` on may enter. Returns how many may; 0 if `is_interrupted` ends the wait.
-
-        An empty segment admits one, as always, where memory has no room for all of them.
-        """
-        if self.can_admit(item + count - 1):
-            return count
-
-        def is_over() -> bool:
-            return is_interrupted() or item <= self._consumed_items
-
-        if item > self._consumed_items and self.wait_until_admitted(item + count - 1, is_over):
-            return count
-        return int(not is_interrupted() and self.wait_until_admitted(item, is_interrupted))
-
-    def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
+    def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool], count: int) -> bool:
+        last = item + count - 1
         while not is_interrupted():
             self._board.publish_admission_blocked(self._segment, perf_counter_ns())
             # Waking up when a quarter of the window is free saves wake-ups; the items in flight are consumed anyway.
-            wake_count = item - self._effective_window + max(self._effective_window // 4, 1)
+            wake_count = last - self._effective_window + max(self._effective_window // 4, 1)
             self._board.publish_wake_count(self._segment, self._generation, max(wake_count, self._consumed_items + 1))
             self._refresh(item)
-            if not self.can_admit(item):
+            if not self._has_room(last):
                 self._publish_memory_pressure(item - self._consumed_items)
-                self._waiter.wait(self._choose_tick_s(item))
+                self._waiter.wait(self._choose_tick_s(last))
                 self._on_tick()
                 self._refresh(item)
-            if self.can_admit(item):
+            if self._has_room(last):
                 self._board.publish_wake_count(self._segment, self._generation, None)
                 return True
         return False

@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stagepipe.core import (
     BatchIterator,
     SourceFiles,
@@ -218,6 +215,9 @@ def _refuse_iterator(iterator: Iterator[Any] | None, name: str) -> None:
         )
 
 
+_MAX_INDEX: Final = 1 << 63
+
+
 class DatasetIndices:
     """A map-style dataset's indices, or lists of them, in the epoch's order. Any position can be read at no cost."""
 
@@ -251,19 +251,16 @@ class DatasetIndices:
     def __getitem__(self, index: int) -> Any:
         return self._order[index]
 
-    def read_indices(self, numbers: Sequence[int]) -> range | NDArray[np.int64] | None:
-        """Return the indices of several items; None where they are not all `int`, which must be sent one by one."""
+    def read_indices(self, numbers: Sequence[int]) -> Sequence[int] | None:
+        """Return the indices of several items; None where they are not all `int` of 64 bits: they go one by one."""
         order = self._order
         if isinstance(order, BatchedOrder):
             return None
-        if isinstance(order, range):
-            is_range = isinstance(numbers, range) and numbers.step == 1
-            return order[numbers[0] : numbers[-1] + 1] if is_range else np.array([order[number] for number in numbers])
-        indices = [order[number] for number in numbers]
-        try:
-            return np.array(indices, np.int64) if set(map(type, indices)) == {int} else None
-        except OverflowError:
-            return None
+        if isinstance(order, range) and isinstance(numbers, range):
+            return order[numbers.start : numbers.stop : numbers.step]
+        indices: list[Any] = [order[number] for number in numbers]
+        is_small = set(map(type, indices)) == {int} and -_MAX_INDEX <= min(indices) <= max(indices) < _MAX_INDEX
+        return indices if is_small else None
 
     def count_samples(self, item: Any) -> int:
         """Return the number of samples of an item: the length of a list of indices, otherwise 1."""

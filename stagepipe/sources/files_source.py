@@ -145,3 +145,7 @@ class NumbersSource(Sequence[int]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._range[index]
+
+    def read_indices(self, indices: Sequence[int]) -> Sequence[int]:
+        """Return several numbers."""
+        return indices

@@ -114,7 +114,8 @@ class Sender:
         has_blocks = rule.uses_blocks and memory.arena is not None
         self._max_plain_bytes = PLAIN_ROOM_BYTES if has_blocks else MAX_PACKET_ITEM_BYTES
         self._makes_chunks = rule.mode != SHARED_MEMORY
-        self._max_items = 1
+        self.max_items = 1
+        """How many small items a message may have: see `limit_message`."""
         self.blocked_ns = 0
         """How long this process has waited for room in the pipe."""
         self.last_send_ns = 0
@@ -152,7 +153,7 @@ class Sender:
 
     def limit_message(self, max_items: int) -> None:
         """Let up to `max_items` small items share a message; 1: each is written at once. `flush` before every wait."""
-        self._max_items = max_items
+        self.max_items = max_items
 
     def start_generation(self, generation: int) -> None:
         """Begin a generation. What is held is of an older one, and dropped."""
@@ -168,7 +169,7 @@ class Sender:
         """
         if not self._makes_chunks:
             return False
-        if self._max_items == 1:
+        if self.max_items == 1:
             return self._add_single(value, key)
         begin_ns = perf_counter_ns() if self._count == 1 else 0  # one in each message is timed
         if value is SKIP:
@@ -196,11 +197,25 @@ class Sender:
         self._nbytes = held_bytes = self._nbytes + nbytes
         if begin_ns and count > 1:
             self._hold_ns = perf_counter_ns() - begin_ns
-        if count >= self._max_items or held_bytes + nbytes > self._room_bytes:  # the next probably has this one's size
+        if count >= self.max_items or held_bytes + nbytes > self._room_bytes:  # the next probably has this one's size
             return self._write_held() or None
         if not self.is_watched:
             self._start_watch()
         return True
+
+    def add_numbers(self, numbers: Sequence[int], key: Key) -> bool | None:
+        """Write consecutive items, each an `int` of at most 64 bits, as one chunk. The results are those of `add`."""
+        if not self._makes_chunks:
+            return False
+        if not self.flush():
+            return None
+        with self._lock:
+            self._chunk_key = key
+            self._chunk_ns = self._first_ns = perf_counter_ns()
+            self._hold_ns = 0
+            self._values = list(numbers)
+            self._count = len(numbers)
+        return self._write_held() or None
 
     def _add_single(self, value: Any, key: Key) -> bool | None:
         """`add` where nothing is held: what each item of a slow process costs."""
@@ -260,7 +275,7 @@ class Sender:
     def _hold_entry(self, entry: bytes, times: EntryTimes | None, *, is_last: bool = False) -> bool:
         """Hold an entry, or write it with what is held; False if that was interrupted. `is_last`: nothing follows."""
         now_ns = perf_counter_ns() if times is None else times.first_ns
-        if self._max_items == 1 and not self._count:  # what an item costs that is not held
+        if self.max_items == 1 and not self._count:  # what an item costs that is not held
             return self._write_and_record(join_entries((entry,), now_ns), [] if times is None else [times], now_ns, 1)
         with self._lock:
             self._close_chunk()
@@ -274,7 +289,7 @@ class Sender:
                 self._first_ns = now_ns
             self._nbytes = held_bytes = self._nbytes + len(entry)
             self._count = count = self._count + 1
-        if is_last or count >= self._max_items or held_bytes + len(entry) > MAX_ENTRY_BYTES:
+        if is_last or count >= self.max_items or held_bytes + len(entry) > MAX_ENTRY_BYTES:
             return self._write_held()
         if not self.is_watched:
             self._start_watch()

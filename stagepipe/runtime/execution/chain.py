@@ -361,7 +361,11 @@ class StageChain:
 
     def reject(self, key: Key, error: Exception, header: ItemHeader) -> None:
         """Count an item that has not reached the first stage as failed there."""
-        self._skip(self._stages[0], key, self._stages[0].record_failure(key, error), header)
+        self.skip_failed(key, self._stages[0].record_failure(key, error), header)
+
+    def skip_failed(self, key: Key, error: StageError, header: ItemHeader) -> None:
+        """Skip an item that failed at the first stage; raise the error where the stage does not skip what fails."""
+        self._skip(self._stages[0], key, error, header)
 
     def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
         """Send a tombstone in the item's place: the stage returned SKIP for it."""

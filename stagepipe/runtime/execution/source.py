@@ -1,4 +1,4 @@
-"""The source as the first stage of its process: it reads item by item and pushes them into the stages fused to it.
+"""The source as the first stage of its process: it reads items, and sends them or pushes them into its fused stages.
 
 In the source's process and inline. A source is read from any item on: an indexed source, a repeatable stream, or a
 stream that can be read only once.
@@ -9,13 +9,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from operator import getitem
+from time import perf_counter_ns
+from typing import Any, Final, Protocol
 
-from stagepipe.core import SKIP, Key, SourceIdentity, StreamPosition, StreamState, UsageError
+from stagepipe.core import (
+    SKIP,
+    Key,
+    SourceIdentity,
+    StreamPosition,
+    StreamState,
+    UsageError,
+    this_process,
+)
 from stagepipe.plan import UNSHARDED, Shard
 from stagepipe.runtime.execution.chain import Box, ChainOutput, StageChain, call_with_retries
+from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.protocol import ForcedSkip, IndexChunk
+from stagepipe.runtime.protocol import ForcedSkip
 from stagepipe.timing import ProcessRegion
 
 READ_ONCE_MESSAGE = (
@@ -24,6 +35,9 @@ READ_ONCE_MESSAGE = (
 )
 
 _PACKAGES_THAT_DRAW_NO_ITEM: Final = frozenset({"builtins", __name__.partition(".")[0]})
+
+_MAX_STEP_NS: Final = 1_000_000
+"""A step with several items ends after so long: a seek or a stop waits for it, and the state of a stream."""
 
 END_OF_SOURCE: Final = object()
 """What a read after the last item returns."""
@@ -74,13 +88,17 @@ class SourceReader:
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
         self.passes_none = type(source) in {list, tuple}
         """Whether None is no mistake of its code: in a list it was written."""
+        self.gives_numbers = type(source) is range or hasattr(source, "read_indices")
+        """Whether what `read_together` returns are numbers."""
+        self._reads_together = self.gives_numbers or type(source) in {list, tuple}
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
         self._position = StreamPosition()
         self._announced = _AnnouncedStream(self._iterator, _do_nothing, 0)
         self._source_items = 0
         self._item_count = 0
-        self._count_samples: Callable[[Any], int] = getattr(source, "count_samples", _count_one_sample)
+        self.count_samples: Callable[[Any], int] | None = getattr(source, "count_samples", None)
+        """Returns the samples of an item; None where each counts as one."""
         self.item_samples = 1
 
     @property
@@ -168,40 +186,64 @@ class SourceReader:
 
     def read(self, item: int) -> Any:
         """Return item `item`, or END_OF_SOURCE after the last one. A stream ignores the number: it has a next item."""
-        if self.is_indexed:
-            return self._read_indexed(item)
-        for value in self._iterator:
-            self.item_samples = self._count_samples(value)
-            return value
-        return END_OF_SOURCE
-
-    def read_chunk(self, item: int, count: int) -> IndexChunk | None:
-        """Return the next `count` items of a dataset's indices, fewer at the end; None where they go one by one."""
-        read_indices = getattr(self._source, "read_indices", None)
-        count = min(count, self._item_count - item)
-        if read_indices is None or count <= 1:
-            return None
-        numbers: Sequence[int] = range(item, item + count)
-        if self._shard != UNSHARDED:
-            numbers = [self._shard.to_source_index(number, self._source_items) for number in numbers]
-        indices = read_indices(numbers)
-        return None if indices is None else IndexChunk(indices)
-
-    def _read_indexed(self, item: int) -> Any:
-        if item >= self._item_count:
+        if self.is_indexed and item >= self._item_count:
             return END_OF_SOURCE
         try:
-            value = self._source[self._shard.to_source_index(item, self._source_items)]
-            self.item_samples = self._count_samples(value)
-        except StopIteration as stop_error:  # an error of the source, not the end of the epoch
-            message = "the source raised StopIteration"
-            raise RuntimeError(message) from stop_error
+            value = self.make_read()(item)
+            if self.count_samples is not None and value is not END_OF_SOURCE:
+                self.item_samples = self.count_samples(value)
+        except StopIteration as error:
+            raise make_stop_error(error) from error
         return value
 
+    def make_read(self) -> Callable[[int], Any]:
+        """Return the quickest `read` until the next seek, without a check of the end, of samples and of StopIteration.
 
-def _count_one_sample(_: Any) -> int:
-    """Count an item as one sample: the default for a source without `count_samples`."""
-    return 1
+        It returns END_OF_SOURCE where a stream ends.
+        """
+        if not self.is_indexed:
+            iterator = self._iterator
+            return lambda _: next(iterator, END_OF_SOURCE)
+        if self._shard == UNSHARDED:
+            return partial(getitem, self._source)
+        source, total, to_source_index = self._source, self._source_items, self._shard.to_source_index
+        return lambda item: source[to_source_index(item, total)]
+
+    def limit_end(self, end: int) -> int:
+        """Return `end`, or the number of items if that is less. A stream tells its end when it is read."""
+        return min(end, self._item_count) if self.is_indexed else end
+
+    def read_together(self, item: int, count: int) -> Sequence[Any]:
+        """Return the next `count` items, fewer at the end; none where each takes code of the user."""
+        count = self.limit_end(item + count) - item
+        if count <= 1 or not self._reads_together:
+            return ()
+        numbers = self._locate(item, count)
+        if hasattr(self._source, "read_indices"):
+            return self._source.read_indices(numbers) or ()
+        if isinstance(numbers, range):
+            values: Sequence[Any] = self._source[numbers.start : numbers.stop : numbers.step]
+            return values
+        return [self._source[number] for number in numbers]
+
+    def _locate(self, item: int, count: int) -> Sequence[int]:
+        """Return the source's indices of consecutive items."""
+        shard, total = self._shard, self._source_items
+        first, last, step = (
+            shard.to_source_index(item, total),
+            shard.to_source_index(item + count - 1, total),
+            shard.world_size,
+        )
+        if type(shard) is Shard and last - first == (count - 1) * step:
+            return range(first, last + 1, step)
+        return [shard.to_source_index(number, total) for number in range(item, item + count)]
+
+
+def make_stop_error(stop_error: StopIteration) -> RuntimeError:
+    """Return what stands for a StopIteration while an item was read: an error of the source, not the epoch's end."""
+    error = RuntimeError("the source raised StopIteration")
+    error.__cause__ = stop_error
+    return error
 
 
 def _iter_full_rounds(stream: Iterator[Any], shard: Shard, first_item: int) -> Iterator[Any]:
@@ -220,8 +262,18 @@ def _iter_full_rounds(stream: Iterator[Any], shard: Shard, first_item: int) -> I
         yield own_item.pop()
 
 
+class ItemOutput(ChainOutput, Protocol):
+    """A ChainOutput that takes small items in chunks."""
+
+    def add(self, value: Any, key: Key) -> bool:
+        """Take an item of one sample; False where `send_item` must."""
+
+    def add_all(self, numbers: Sequence[int], key: Key) -> bool:
+        """Take consecutive items from `key` on; False where `add` must."""
+
+
 class SourceRunner:
-    """Reads items and pushes them into the stages fused to the source.
+    """Reads items, and sends them or pushes them into the stages fused to the source.
 
     Only an indexed source can read an item again, or continue after one that fails.
     """
@@ -237,12 +289,16 @@ class SourceRunner:
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
         is_retried = reader.is_indexed and self._stage.plan.retries
         self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
+        self._is_alone = len(stages) == 1 and not is_retried and self._stage.trace is None
+        self._is_one_by_one = True
+        self.next_item = 0
+        """The items before it have been read and sent, or held back by the output."""
 
     def seek(
         self,
         epoch: int,
         item: int,
-        forced_skips: Iterable[ForcedSkip] = (),
+        forced_skips: Sequence[ForcedSkip] = (),
         stream_state: StreamState | None = None,
     ) -> None:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`.
@@ -250,8 +306,12 @@ class SourceRunner:
         A stream that saves its state is read on from `stream_state`.
         """
         self._chain.set_forced_skips(forced_skips)
+        self._is_one_by_one = not self._is_alone or any(skip.stage == self._stage.name for skip in forced_skips)
         self._stage.seed_epoch()
         self._reader.seek(epoch, item, self._stage.seed_source_item, stream_state)
+        self.next_item = item
+
+    # ------------------------------------------------------------------ one item
 
     def step(self, item: int) -> bool:
         """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""
@@ -263,21 +323,8 @@ class SourceRunner:
             box = [result]
             del result
             self._chain.push(key, box, self._reader.item_samples, b"", 1)
+        self.next_item = item + 1
         return True
-
-    def step_chunk(self, item: int, count: int) -> int:
-        """Send up to `count` items from `item` on as one chunk; return how many, 0 where they must go one by one.
-
-        Only for a source alone in its process. The caller knows that no item of them is to be skipped.
-        """
-        stage = self._stage
-        chunk = stage.run_timed((item,), partial(self._reader.read_chunk, item, count))
-        if chunk is None:
-            return 0
-        read_items = len(chunk.indices)
-        stage.count_items(item, read_items)
-        self._output.send_item((item,), [chunk], read_items, b"")
-        return read_items
 
     def _read(self, key: Key, _: Box) -> Any:
         stage, reader = self._stage, self._reader
@@ -285,10 +332,107 @@ class SourceRunner:
             stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
         if result is None and stage.refuses_none:
-            raise stage.make_none_error(key, "returned" if reader.is_indexed else "yielded")
+            raise self._make_none_error(key)
         if result is not END_OF_SOURCE:
             stage.count_item(key)
         return result
 
     def _read_with_retries(self, key: Key, box: Box) -> Any:
         return call_with_retries(self._stage, partial(self._read, key, box), box, list)
+
+    def _make_none_error(self, key: Key) -> StageError:
+        return self._stage.make_none_error(key, "returned" if self._reader.is_indexed else "yielded")
+
+    # ------------------------------------------------------------------ several items
+
+    def run(self, count: int, output: ItemOutput, region: ProcessRegion) -> bool:
+        """Read and send up to `count` items from `next_item` on; False at the end of the epoch.
+
+        The board names each item before any code of the user runs for it.
+        """
+        first, stage = self.next_item, self._stage
+        if self._is_one_by_one:
+            return self._run_one_by_one(first + count, region)
+        values = stage.run_timed((first,), partial(self._reader.read_together, first, count)) if count > 1 else ()
+        if not values:
+            return self._run_users_code(first + count, output, region)
+        stage.count_items(first, len(values))
+        if self._reader.gives_numbers and output.add_all(values, (first,)):
+            self.next_item = first + len(values)
+            return True
+        for value in values:
+            key = (self.next_item,)
+            if value is SKIP or not output.add(value, key):
+                region.set_current_item(key)  # its pickling may run code
+                self._send(key, [value])
+            self.next_item += 1
+        return True
+
+    def _run_one_by_one(self, end: int, region: ProcessRegion) -> bool:
+        latest_ns = perf_counter_ns() + _MAX_STEP_NS
+        while self.next_item < end:
+            region.set_current_item((self.next_item,))
+            if not self.step(self.next_item):
+                return False
+            if perf_counter_ns() > latest_ns:
+                break
+        return True
+
+    def _run_users_code(self, end: int, output: ItemOutput, region: ProcessRegion) -> bool:
+        """`run` for items that each take a call of the source. In this loop each item would pay a call of ours."""
+        reader, stage, add, set_current_item = self._reader, self._stage, output.add, region.set_current_item
+        read, count_samples, refuses_none = reader.make_read(), reader.count_samples, stage.refuses_none
+        seed = stage.seed_item if reader.is_indexed and reader.may_draw else None
+        latest_ns = perf_counter_ns() + _MAX_STEP_NS
+        own_pid, samples = this_process.pid, 1
+        first = self.next_item
+        durations_ns: list[int] = []
+        try:
+            for item in range(first, reader.limit_end(end)):
+                key = (item,)
+                set_current_item(key)
+                if seed is not None:
+                    seed(key)
+                started_ns = perf_counter_ns()
+                try:
+                    value = read(item)
+                    now_ns = perf_counter_ns()
+                    if this_process.pid != own_pid:
+                        stage.end_forked_child(key)
+                    if value is END_OF_SOURCE:
+                        return False
+                    if count_samples is not None:
+                        samples = count_samples(value)
+                    if value is None and refuses_none:
+                        raise self._make_none_error(key)  # noqa: TRY301 - its item is skipped as any that fails
+                except BaseException as error:  # noqa: BLE001 - whatever a source raises is the failure of its item
+                    stage.count_reads(first, durations_ns, perf_counter_ns() - started_ns)
+                    durations_ns, first = [], item + 1
+                    self._skip_failed(key, error)
+                    self.next_item = item + 1
+                    continue
+                durations_ns.append(now_ns - started_ns)
+                if value is SKIP or samples != 1 or not add(value, key):
+                    box = [value]
+                    del value
+                    self._send(key, box, samples)
+                self.next_item = item + 1
+                if now_ns > latest_ns:
+                    return True
+            return self.next_item == end
+        finally:
+            stage.count_reads(first, durations_ns)
+
+    def _send(self, key: Key, box: Box, samples: int = 1) -> None:
+        if box[0] is SKIP:
+            self._stage.count_skipped()
+            self._output.send_tombstone(key, samples, b"")
+        else:
+            self._chain.push(key, box, samples, b"", 1)
+
+    def _skip_failed(self, key: Key, error: BaseException) -> None:
+        """Skip an item that cannot be read; raise the error where the source does not skip what fails."""
+        if isinstance(error, StopIteration):
+            error = make_stop_error(error)
+        failure = error if isinstance(error, StageError) else self._stage.record_failure(key, error)
+        self._chain.skip_failed(key, failure, (1, b""))

@@ -338,7 +338,7 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(key, error, self._predicate) from error
         if this_process.pid != self._pid:
-            self._end_forked_child(key)
+            self.end_forked_child(key)
         if decision is None:
             raise self.record_failure(key, NoneConditionError(self.label, format_key(self.global_key(key))))
         if not is_match:
@@ -378,7 +378,7 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(key, error) from error
         if this_process.pid != self._pid:
-            self._end_forked_child(key)
+            self.end_forked_child(key)
         if type(result) in _ONE_BY_ONE_TYPES:
             if result is not None:
                 return result  # a generator: its parts are timed
@@ -417,10 +417,10 @@ class StageRunner:
             raise
         except BaseException as error:  # noqa: BLE001 - the item that raised it does so again
             if this_process.pid != self._pid:
-                self._end_forked_child(keys[0], error)
+                self.end_forked_child(keys[0], error)
             return []
         if this_process.pid != self._pid:
-            self._end_forked_child(keys[0])
+            self.end_forked_child(keys[0])
         if not isinstance(results, list | tuple) or len(results) != len(keys):
             return []
         if not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
@@ -443,7 +443,7 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(keys[0], error) from error
         if this_process.pid != self._pid:
-            self._end_forked_child(keys[0])
+            self.end_forked_child(keys[0])
         if results is None:
             raise self.make_none_error(keys[0])
         if self.refuses_none:
@@ -469,7 +469,7 @@ class StageRunner:
                 box = [next(generator)]
             except StopIteration:
                 if this_process.pid != self._pid:
-                    self._end_forked_child((*key, part))
+                    self.end_forked_child((*key, part))
                 self._record_item(key, elapsed_ns + perf_counter_ns() - started_ns)
                 return
             except self._propagated_errors:
@@ -477,7 +477,7 @@ class StageRunner:
             except BaseException as error:
                 raise self.record_failure((*key, part), error) from error
             if this_process.pid != self._pid:
-                self._end_forked_child((*key, part))
+                self.end_forked_child((*key, part))
             elapsed_ns += perf_counter_ns() - started_ns
             if box[0] is None and self.refuses_none:
                 raise self.make_none_error((*key, part), "yielded")
@@ -504,7 +504,7 @@ class StageRunner:
             raise self.record_failure(key, error) from error
         finally:
             if this_process.pid != self._pid:
-                self._end_forked_child(key)
+                self.end_forked_child(key)
             self._last_timed_ns = perf_counter_ns() - started_ns
             self._busy_ns += self._last_timed_ns
             if self.trace is not None:
@@ -526,6 +526,17 @@ class StageRunner:
         self._busy_ns -= share_ns * count  # a flush adds it
         self._durations_ns.extend([share_ns] * (count - 1))
         self._record_item((first_item,), share_ns)
+
+    def count_reads(self, first_item: int, durations_ns: list[int], failed_ns: int = 0) -> None:
+        """Count consecutive items that a source has read, and the time of a read that failed."""
+        self._busy_ns += failed_ns
+        self._durations_ns += durations_ns
+        if max(durations_ns, default=0) > self._slow_threshold_ns:
+            for item, elapsed_ns in enumerate(durations_ns, first_item):
+                if elapsed_ns > self._slow_threshold_ns:
+                    self._record_slow_item((item,), elapsed_ns)
+        if len(self._durations_ns) >= _ITEMS_PER_FLUSH:
+            self._flush_durations()
 
     def _record_item(self, key: Key, elapsed_ns: int) -> None:
         durations_ns = self._durations_ns
@@ -552,9 +563,14 @@ class StageRunner:
         self._durations_ns.clear()
 
     def record_failure(self, key: Key, cause: BaseException, called: Any = None) -> StageError:
-        """Count a failed item and return its StageError. `called` raised `cause`, if it was not the target."""
+        """Count a failed item and return its StageError. `called` raised `cause`, if it was not the target.
+
+        Raises `cause` where it is no failure of an item: a full arena, and Ctrl-C where the process does not ignore it.
+        """
+        if isinstance(cause, self._propagated_errors):
+            raise cause
         if this_process.pid != self._pid:
-            self._end_forked_child(key, cause)
+            self.end_forked_child(key, cause)
         self._error_count += 1
         input_note = describe_failing_input(cause, self.plan, self.target if called is None else called)
         error = StageError(self.label, self.global_key(key), cause, input_note=input_note)
@@ -565,7 +581,7 @@ class StageRunner:
     def _describe(self) -> str:
         return self.label if self.label == SOURCE_NAME else f"stage {self.label}"
 
-    def _end_forked_child(self, key: Key, error: BaseException | None = None) -> NoReturn:
+    def end_forked_child(self, key: Key, error: BaseException | None = None) -> NoReturn:
         """End this process: the stage's code has forked it, and has returned or raised `error` in it."""
         end_forked_child(self._pid, f"{self._describe()}, item {format_key(self.global_key(key))}", error)
 

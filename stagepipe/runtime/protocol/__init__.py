@@ -26,7 +26,6 @@ from stagepipe.runtime.protocol.errors import (
 )
 from stagepipe.runtime.protocol.lineage import (
     DeliveredLeaves,
-    IndexChunk,
     LeafGroup,
     OutputLineage,
     SampleChunk,
@@ -89,7 +88,6 @@ __all__ = [
     "DeliveredLeaves",
     "FailureEvent",
     "ForcedSkip",
-    "IndexChunk",
     "ItemDigestEvent",
     "LeafGroup",
     "OutputLineage",

@@ -40,6 +40,7 @@ _USER_CALL_SITES: Final[Mapping[str, tuple[str, ...]]] = {
         "build_target", "call", "decide", "_fetch_together", "_invoke_batch", "_to_list", "iter_parts", "matches",
         "run_timed",
     ),
+    "runtime/execution/source.py": ("read", "_run_users_code", "<lambda>"),
     "runtime/execution/fields.py": ("__call__", "_put", "_put_each", "_call_batched", "_split_results"),
     "core/targets.py": (),
     "api/run_to_end.py": (),

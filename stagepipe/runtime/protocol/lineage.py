@@ -21,7 +21,6 @@ from typing import Final, Protocol, Self
 import msgspec
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from stagepipe.core import Cursor, ImposedSkip, Key, UsageError
 from stagepipe.stages import Rows
@@ -245,17 +244,6 @@ def raise_inexact_cursor() -> None:
         "batch's last row, make the batch smaller, or set `order` to `source`"
     )
     raise UsageError(message)
-
-
-@dataclass(slots=True)
-class IndexChunk:
-    """The indices of consecutive items of a map-style dataset: all `int`."""
-
-    indices: range | NDArray[np.int64]
-
-    def to_list(self) -> list[int]:
-        """Return the indices as they are in the dataset's order."""
-        return list(self.indices) if isinstance(self.indices, range) else self.indices.tolist()
 
 
 @dataclass(slots=True)

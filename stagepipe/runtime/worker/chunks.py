@@ -7,14 +7,13 @@ leaves a worker is that of single items.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
 from stagepipe.core import ArenaFullError, Key, count_bytes
 from stagepipe.runtime.execution import Box, ChunkInHand, ItemHeader, StageChain, StageError, StageRunner
-from stagepipe.runtime.protocol import ForcedSkip, SampleChunk
+from stagepipe.runtime.protocol import SampleChunk
 from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.stages import Rows, make_rows
 from stagepipe.timing import ProcessCounter, ProcessRegion
@@ -44,11 +43,6 @@ class ChunkSize:
         self._batch_size = batch_size
         self._worker_regions = worker_regions
         self._count = 1
-        self._single_items: list[int] = []
-
-    def seek(self, forced_skips: Iterable[ForcedSkip]) -> None:
-        """Send the items of `forced_skips` alone: a worker must not even unpickle them."""
-        self._single_items = sorted({skip.key[0] for skip in forced_skips})
 
     @property
     def item_bytes(self) -> int:
@@ -67,10 +61,6 @@ class ChunkSize:
         count = max(min(self._count, 2 * max_items // len(self._worker_regions)), 1)
         if is_batch:
             count = min(count, self._batch_size - item % self._batch_size)
-        if self._single_items:
-            index = bisect_left(self._single_items, item)
-            if index < len(self._single_items):
-                count = max(min(count, self._single_items[index] - item), 1)
         return count
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from time import process_time_ns, sleep
 from typing import Any, NamedTuple, Protocol
@@ -65,6 +65,18 @@ class HopOutput:
         if is_held is None:
             raise SeekInterruptError
         return is_held
+
+    def add_all(self, numbers: Sequence[int], key: Key) -> bool:
+        """Send consecutive items, each an `int` of at most 64 bits, as one chunk. False where `add` must take them."""
+        is_sent = self._sender.add_numbers(numbers, key)
+        if is_sent is None:
+            raise SeekInterruptError
+        return is_sent
+
+    @property
+    def max_items(self) -> int:
+        """How many small items a message may have."""
+        return self._sender.max_items
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item. Raises UnpicklableResultError where it cannot be pickled, SeekInterruptError after a seek."""
@@ -146,6 +158,11 @@ class ObservedHopOutput(HopOutput):
     def add(self, value: Any, key: Key) -> bool:
         """Take no item: `send_item` shows each."""
         del value, key
+        return False
+
+    def add_all(self, numbers: Sequence[int], key: Key) -> bool:
+        """Take none, as `add`."""
+        del numbers, key
         return False
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from stagepipe.core import ImposedSkip, Key
 from stagepipe.runtime.execution import Box, Route, SourceReader, SourceRunner, StageChain, StageRunner, make_grouping
 from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
-from stagepipe.runtime.protocol import IndexChunk, SampleChunk, Seek, StreamStateEvent, UnbatchedRange
-from stagepipe.runtime.worker.chunks import ChunkLoop, ChunkOutput, ChunkSize
+from stagepipe.runtime.protocol import SampleChunk, Seek, StreamStateEvent, UnbatchedRange
+from stagepipe.runtime.worker.chunks import MAX_CHUNK_ITEMS, ChunkLoop, ChunkOutput, ChunkSize
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.spec import BatchSpec
 from stagepipe.timing import ProcessCounter
@@ -43,7 +43,7 @@ class SourceRole:
     ) -> None:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it.
 
-        `chunk_size`: how many items to send together, where that can be done.
+        `chunk_size`: how many items to send together, where the workers make rows of a batch of them.
         """
         self._chunk_size = chunk_size
         self._reader = reader
@@ -53,7 +53,6 @@ class SourceRole:
         self._runner = SourceRunner(reader, stages, output, worker_context.region)
         self.declared_items = reader.declared_items
         self.source_identity = reader.identify()
-        self._next_item = 0
         self._first_new_item = 0
         """Items before it have been counted: a recovery reads them again."""
         self._is_exhausted = True
@@ -63,73 +62,54 @@ class SourceRole:
     def apply_seek(self, seek: Seek) -> None:
         """Start at the source's item in the cursor."""
         self._output.apply_seek(seek)
-        cursor = seek.segment_cursor(0)
-        self._next_item = cursor.item
+        item = seek.segment_cursor(0).item
         self._is_exhausted = False
-        self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
-        if self._chunk_size is not None:
-            self._chunk_size.seek(seek.forced_skips)
+        self._admission.start_generation(seek.generation, item, seek.windows[0], seek.small_item_windows[0])
         region = self._worker_context.region
         furthest_item = max(self._first_new_item, region[ProcessCounter.ITEMS_IN])  # a predecessor may have read more
         self._first_new_item = furthest_item if seek.is_recovery else 0
-        region[ProcessCounter.ITEMS_IN] = self._next_item
-        self._runner.seek(seek.epoch, self._next_item, seek.forced_skips, seek.stream_state)
+        region[ProcessCounter.ITEMS_IN] = item
+        self._runner.seek(seek.epoch, item, seek.forced_skips, seek.stream_state)
         self._epoch = seek.epoch
         self._next_state_ns = 0
         epoch_items = self._reader.epoch_items
         region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = 0 if epoch_items is None else epoch_items + 1
 
     def step(self) -> None:
-        """Send one item, or the end of the segment; after it, wait for a command."""
+        """Send the items that may enter together, or the end of the segment; after it, wait for a command."""
         if self._is_exhausted:
             self._worker_context.wait_for_command()
             return
-        count = 1
-        if self._chunk_size is not None:
-            self._admission.known_item_bytes = self._chunk_size.item_bytes
-            count = self._chunk_size.choose(self._next_item, self._admission.max_chunk_items)
-        if count > 1:
-            count = self._wait_until_chunk_admitted(count)
-        elif not self._admission.wait_until_admitted(self._next_item, self._worker_context.is_interrupted):
-            raise SeekInterruptError
-        if count > 1 and self._step_chunk(count):
-            return
-        region = self._worker_context.region
-        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
-        if not self._runner.step(self._next_item):
-            region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = self._next_item + 1
+        count = self._wait_until_admitted()
+        region, runner = self._worker_context.region, self._runner
+        first_item = runner.next_item
+        try:
+            self._is_exhausted = not runner.run(count, self._output, region)
+        finally:
+            region[ProcessCounter.ITEMS_IN] = next_item = runner.next_item
+            region[ProcessCounter.ITEMS_SENT] += max(next_item - max(first_item, self._first_new_item), 0)
+        if self._is_exhausted:
+            region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = next_item + 1
             region[ProcessCounter.EPOCH_END_NS] = perf_counter_ns()
-            self._output.send_end(self._next_item)
-            self._is_exhausted = True
-            return
-        self._next_item += 1
+            self._output.send_end(next_item)
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
-        region[ProcessCounter.ITEMS_IN] = self._next_item
-        if self._next_item > self._first_new_item:
-            region[ProcessCounter.ITEMS_SENT] += 1
         if self._reader.saves_state:
             self._send_stream_state()
 
-    def _wait_until_chunk_admitted(self, count: int) -> int:
+    def _wait_until_admitted(self) -> int:
+        """Return how many items from the next one on may enter now."""
+        item, admission, chunk_size = self._runner.next_item, self._admission, self._chunk_size
         is_interrupted = self._worker_context.is_interrupted
-        admitted_items = self._admission.wait_until_chunk_admitted(self._next_item, count, is_interrupted)
-        if not admitted_items:
+        if chunk_size is None:
+            count = admission.wait_until_admitted(item, is_interrupted, min(self._output.max_items, MAX_CHUNK_ITEMS))
+        else:
+            admission.known_item_bytes = chunk_size.item_bytes
+            admission.has_chunks = True
+            wanted = chunk_size.choose(item, admission.max_chunk_items)
+            count = admission.wait_until_chunk_admitted(item, wanted, is_interrupted)
+        if not count:
             raise SeekInterruptError
-        return admitted_items
-
-    def _step_chunk(self, count: int) -> bool:
-        """Send up to `count` items as a chunk; False where they must go one by one."""
-        region = self._worker_context.region
-        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
-        sent_items = self._runner.step_chunk(self._next_item, count)
-        if sent_items:
-            self._admission.has_chunks = True
-            self._output.flush()  # several chunks in one packet would all go to one worker
-        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
-        self._next_item += sent_items
-        region[ProcessCounter.ITEMS_IN] = self._next_item
-        region[ProcessCounter.ITEMS_SENT] += min(sent_items, max(self._next_item - self._first_new_item, 0))
-        return sent_items > 0
+        return count
 
     def _send_stream_state(self) -> None:
         """Send the state of a stream that saves it, so that a resume need not read from the start."""
@@ -138,7 +118,8 @@ class SourceRole:
             return
         state = self._reader.take_state()
         if state is not None and self._worker_context.send_event is not None:
-            self._worker_context.send_event(StreamStateEvent(epoch=self._epoch, item=self._next_item, state=state))
+            next_item = self._runner.next_item
+            self._worker_context.send_event(StreamStateEvent(epoch=self._epoch, item=next_item, state=state))
         cost_ns = perf_counter_ns() - started_ns
         self._next_state_ns = started_ns + max(_STATE_INTERVAL_NS, _STATE_INTERVAL_COSTS * cost_ns)
 
@@ -166,6 +147,8 @@ class StageRole:
         self._stage_name = stages[0].name
         receiver.on_item = worker_context.region.set_current_item
         self._receive = receiver.receive if self._batch is None else receiver.receive_one
+        self._reads_records = hasattr(stages[0].target, "fetch_together")
+        """Whether the items that come are indices, which the stage may take several of at once."""
         self._unbatched_ranges: list[UnbatchedRange] = []
         self._generation = 0
 
@@ -200,17 +183,15 @@ class StageRole:
         values = [packet.value]
         packet.value = None
         if packet.kind == PacketKind.CHUNK:
-            self._chunk_loop.begin(packet.key, values.pop())
+            first = packet.key[0]
+            together = self._reads_records and not self._is_unbatched(first, first + packet.count - 1)
+            self._chunk_loop.begin(packet.key, values.pop(), together=together)
         elif packet.kind != PacketKind.ITEM:
             self._output.forward(packet)
         elif self._batch is not None:
             packet.value = values.pop()
             if self._joins_batch(packet):
                 self._step_batch(packet, self._batch)
-        elif type(values[0]) is IndexChunk:
-            indices = values[0].to_list()
-            together = not self._is_unbatched(packet.key[0], packet.key[0] + len(indices) - 1)
-            self._chunk_loop.begin(packet.key, indices, together=together)
         else:
             self._chunk_loop.begin(packet.key, values, (packet.samples, packet.meta))
 

@@ -9,7 +9,7 @@ import pytest
 from stagepipe.core import SKIP, context
 from stagepipe.plan import StagePlan
 from stagepipe.runtime.execution import StageChain, StageError, StageRunner
-from stagepipe.runtime.protocol import ForcedSkip, SampleChunk
+from stagepipe.runtime.protocol import SampleChunk
 from stagepipe.runtime.worker.chunks import MAX_CHUNK_ITEMS, ChunkLoop, ChunkOutput, ChunkSize
 from stagepipe.spec import Target
 from stagepipe.stages import Fetch
@@ -148,14 +148,6 @@ def test_a_chunk_is_a_batch_where_that_takes_up_to_eight_milliseconds(regions, i
     choose(size, 10)
     assert size.choose(512, 512) == count
     assert size.choose(700, 512) == min(count, 68 if count == 256 else count)
-
-
-def test_an_item_to_be_skipped_is_sent_alone(regions):
-    size = ChunkSize(regions)
-    regions[0][ProcessCounter.CHUNK_ITEM_NS] = 1000
-    choose(size, 10)
-    size.seek([ForcedSkip("dataset", (70, 0)), ForcedSkip("dataset", (50,))])
-    assert [size.choose(item, 512) for item in (0, 50, 51, 70, 71)] == [50, 1, 19, 1, MAX_CHUNK_ITEMS]
 
 
 def run(target, count=20, *, together=True, **plan):
