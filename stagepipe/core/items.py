@@ -185,17 +185,28 @@ def rebuild_dataclass(cls: type, names: list[str], values: list[Any]) -> Any:
     return instance
 
 
+_KINDS_BY_TYPE: Final[Mapping[type, str]] = {
+    **{kind: kind.__name__ for kind in (*NUMBER_TYPES, list, tuple)},
+    **dict.fromkeys((str, bytes, type(None)), "object"),
+    dict: "mapping",
+}
+"""The kinds of the types that are frequent, each exactly this type: nearly all fields, a tenth of the time."""
+
+
 def classify_value(value: Any) -> str:
     """The kind of `value` for batching: items of different kinds cannot form a batch.
 
     >>> classify_value(np.float32(1)), classify_value(1.0), classify_value({}), classify_value("a")
     ('array', 'float', 'mapping', 'object')
     """
+    kind = _KINDS_BY_TYPE.get(type(value))
+    if kind is not None:
+        return kind
+    if type(value) is np.ndarray:
+        return _classify_array(value)
     if isinstance(value, Mapping):
         return "mapping"
     if is_dataclass_instance(value) or isinstance(value, list | tuple):
-        return type(value).__name__
-    if type(value) in NUMBER_TYPES:
         return type(value).__name__
     if is_tensor(value):
         return "tensor"

@@ -50,6 +50,8 @@ class PackedItems:
     @classmethod
     def pack(cls, items: Sequence[Any]) -> PackedItems:
         """Stack the arrays of `items`, which are not changed. An array that two items share arrives as two."""
+        if _have_no_arrays(items):
+            return cls(list(items), {})
         values, columns = take_arrays([hold_arrays(item) if _has_small_arrays(item) else item for item in items])
         # As arrays, the bytes travel outside the pickle.
         return cls(
@@ -67,6 +69,14 @@ class PackedItems:
             for row, part in zip(rows, np.split(data, len(rows)), strict=True):
                 put_arrays(items, {layout: ([row], part.copy())}, readonly=True)
         return items
+
+
+def _have_no_arrays(items: Sequence[Any]) -> bool:
+    """Whether no item is an array or has one as an entry; False where that takes a look at each."""
+    types = set(map(type, items))
+    if types == {dict}:
+        return np.ndarray not in set(map(type, itertools.chain.from_iterable(map(dict.values, items))))
+    return types.isdisjoint((np.ndarray, dict, list, tuple))
 
 
 def _has_small_arrays(item: Any) -> bool:

@@ -45,11 +45,10 @@ class JsonlSink(PartSink):
         with path.open("wb") as file:
             for row, item in enumerate(items):
                 try:
-                    file.write(encode_json(item, encoder))
+                    file.write(encode_json(item, encoder) + b"\n")
                 except (TypeError, ValueError, RecursionError) as error:
                     place = _find_field(item, encoder)
                     raise TypeError(f"jsonl: row {row} of the part{place}: {error}") from error
-                file.write(b"\n")
 
 
 def _find_field(item: Any, encoder: msgspec.json.Encoder) -> str:

@@ -72,12 +72,17 @@ def _find_path(item: Any) -> str:
     return ""
 
 
+_PLAIN_TYPES = frozenset({int, float, bool, str, bytes, type(None)})
+"""Leaves of exactly these types stay what they are, whatever the conversion."""
+
+
 def map_leaves(item: Any, convert: Callable[[Any], Any]) -> Any:
-    """Replace every value that is not a dict, list, tuple or dataclass by `convert(value)`."""
+    """Replace every value that is neither plain nor a dict, list, tuple or dataclass by `convert(value)`."""
     kind = type(item)
     if kind is dict or isinstance(item, list):
         for key, value in item.items() if kind is dict else enumerate(item):
-            item[key] = map_leaves(value, convert)
+            if type(value) not in _PLAIN_TYPES:
+                item[key] = map_leaves(value, convert)
         return item
     if isinstance(item, tuple):
         values = [map_leaves(value, convert) for value in item]
