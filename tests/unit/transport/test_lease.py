@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stagepipe.core import ArenaFullError, TransportError
 from stagepipe.transport import TransportRule, make_byte_pipe
-from tests.support.transport.hops import LARGE, LoopbackHop, Processes, TwoHops, address
+from tests.support.transport.hops import LARGE, LoopbackHop, Processes, TwoHops, address, loaned_array
 
 
 def in_a_cycle(array):
@@ -219,3 +219,17 @@ def test_a_loan_without_an_own_arena_raises():
     processes = Processes(2)
     with processes.stack, pytest.raises(TransportError, match="no shared memory of its own"):
         processes.pools[1].loan(100)
+
+
+def test_a_large_block_that_came_back_is_used_before_those_that_are_free_for_long(loop):
+    """It is still in the cache."""
+    sender, receiver = loop.pools
+    loans = [sender.loan(1 << 20) for _ in range(4)]
+    del loans
+    sender.flush_releases()
+    loop.hop.send_from([loaned_array(sender, (1 << 20,))])
+    arrived = loop.hop.receive()
+    offset = address(arrived) - receiver._mappings[0].address
+    del arrived
+    receiver.flush_releases()
+    assert sender.loan(1 << 20).block_id == (0, offset)
