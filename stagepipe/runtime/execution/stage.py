@@ -317,7 +317,9 @@ class StageRunner:
         context.own_rng = None
         stage_locals.context = context
         if self._seed_generators is not None:
-            self._seed_generators((self.seed, self.epoch, self.name, key))
+            seeded_item.parts = parts = (self.seed, self.epoch, self.name, key)
+            if seeded_item.must_seed or self._has_own_generators:  # else all wait for a first draw since the last item
+                self._seed_generators(parts)
 
     @property
     def is_conditional(self) -> bool:
