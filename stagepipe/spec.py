@@ -399,6 +399,15 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = 1
+    concurrency: Annotated[
+        int,
+        ConfigKey(
+            "Items in progress at a time in each process, on threads: for functions that wait or release the GIL.",
+            minimum=1,
+            maximum=1024,
+            is_process_key=True,
+        ),
+    ] = 1
     threads: Annotated[
         int | None, ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096, is_process_key=True)
     ] = None
@@ -488,6 +497,11 @@ class StageSpec:
     items_per_output: int = 1
     sink_path: str = ""
     part_of: str = ""
+
+    def __post_init__(self) -> None:
+        """With threads, no item has the global generators for itself: only `context().rng` is seeded."""
+        if self.concurrency > 1:
+            object.__setattr__(self, "reseed", False)
 
     def format_workers(self) -> str:
         """Write the number of workers as a config does: `4`, `auto` or `1-4`."""
@@ -674,8 +688,9 @@ class PipelineSpec:
 KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
     key: frozenset(synonyms.split())
     for key, synonyms in {
-        "workers": "num_workers n_workers nworkers replicas concurrency parallelism processes num_proc"
+        "workers": "num_workers n_workers nworkers replicas parallelism processes num_proc"
         " num_parallel_calls max_workers num_replicas instances worker",
+        "concurrency": "max_concurrency thread_pool num_io_threads in_parallel async_workers pool_size",
         "threads": "num_threads n_threads nthreads omp_num_threads intra_op_threads",
         "uses": "_target_ class_path target type class cls function func fn callable op import module path"
         " use _partial_ init run handler",

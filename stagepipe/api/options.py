@@ -15,6 +15,8 @@ class StageOptions(TypedDict, total=False):
     """Letters, digits, `_` and `-`; unique."""
     workers: int | str
     """Number of processes, or auto; with engine: ray also a range, such as 1-4."""
+    concurrency: int
+    """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
     threads: int
     """OMP, MKL and torch threads per process."""
     cpus: str
@@ -58,6 +60,8 @@ class SourceOptions(TypedDict, total=False):
 
     workers: int | str
     """Number of processes, or auto; with engine: ray also a range, such as 1-4."""
+    concurrency: int
+    """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
     threads: int
     """OMP, MKL and torch threads per process."""
     cpus: str

@@ -301,6 +301,7 @@ _REJECTED_ITEMS: Final = (
 )
 _NOT_FOR_ORDER_POINTS: Final = {
     "workers": ("it restores the item order in one process", ""),
+    "concurrency": ("it takes the items one by one, in order", ""),
     "retries": _REJECTED_ITEMS,
     "on_error": _REJECTED_ITEMS,
     "when": (
@@ -360,11 +361,20 @@ def check_key_combinations(
     """
     yield from _check_unique_names(root)
     yield from _check_fused_source(root, reading)
+    source = root.get("source")
+    process_stage = source if isinstance(source, MapNode) else MapNode({}, root.location)
+    yield from _check_concurrency(process_stage, "shards" if reading == "shards" else "")
     process_name = "source"
     for stage, traits in zip(get_stages(root), stage_traits, strict=True):
         if not _is_true(stage.get("fuse")):
             process_name = stage.get_text("name") or process_name
+            process_stage = stage
+        elif _has_threads(process_stage):
+            message = f"`{process_name}` has `concurrency`, so no stage is fused into it"
+            hint = f"remove `fuse`, or call both from one function in `{process_name}`"
+            yield stage.entries["fuse"].key_location.make_problem(message, hint)
         yield from _check_fused(stage, process_name)
+        yield from _check_concurrency(stage)
         if traits.is_order_point:
             yield from _check_order_point(stage, traits.label)
         if traits.takes_whole_items:
@@ -427,6 +437,36 @@ def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
         owner = f"set `mutable: true` on `{process_name}`, which it is fused into"
         hint = "remove `mutable`" if process_name == "source" else owner
         yield stage.entries["mutable"].key_location.make_problem(message, hint)
+
+
+_NOT_WITH_THREADS: Final = {
+    "batch": ("a call takes one item", "remove `concurrency`, or `batch`"),
+    "stateful": ("its items are worked on side by side", "remove `concurrency`, or `stateful`"),
+    "reseed": (
+        "its items share the global generators, so that none has them for itself",
+        "remove `reseed`, and draw from `stagepipe.context().rng`",
+    ),
+}
+"""Keys that a stage with threads does not take, if they are set, with the reason and the hint."""
+
+
+def _has_threads(stage: MapNode) -> bool:
+    node = stage.get("concurrency")
+    return isinstance(node, ScalarNode) and isinstance(node.value, int) and node.value > 1
+
+
+def _check_concurrency(stage: MapNode, argument: str = "") -> Iterator[Problem]:
+    """Reject what a stage cannot have beside threads. `argument`: one of a source that reads in one thread."""
+    if not _has_threads(stage):
+        return
+    for key, (reason, hint) in _NOT_WITH_THREADS.items():
+        node = stage.get(key)
+        if isinstance(node, MapNode) or _is_true(node):
+            message = f"a stage with `concurrency` takes no `{key}`: {reason}"
+            yield stage.entries[key].key_location.make_problem(message, hint)
+    if argument:
+        message = f"a source with `{argument}` takes no `concurrency`: a dataset is told one shard at a time"
+        yield stage.entries["concurrency"].key_location.make_problem(message, "set `workers`")
 
 
 def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:

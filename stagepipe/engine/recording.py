@@ -142,6 +142,7 @@ def make_stage_record(
         wall_ns=wall_ns,
         run_histogram=run_histogram,
         threads=stage.threads or 1,
+        concurrency=stage.concurrency,
         is_stateful=stage.stateful,
         **{**waits, **fields},
     )

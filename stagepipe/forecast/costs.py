@@ -352,6 +352,7 @@ def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]
         (bool(stage.env), f"{subject} sets `env`"),
         (stage.cpus is not None, f"{subject} sets `cpus`"),
         (stage.device is not None, f"{subject} sets `device`"),
+        (stage.concurrency > 1, f"{subject} sets `concurrency`"),
     ]
 
 

@@ -206,6 +206,11 @@ class ProcessPlan:
         return self.stages[0]
 
     @property
+    def thread_count(self) -> int:
+        """The number of threads of each worker that work on items; 0: its main thread does."""
+        return self.first_stage.concurrency if self.first_stage.concurrency > 1 else 0
+
+    @property
     def copies_all_input(self) -> bool:
         """Whether each item that arrives is copied, for a stage that changes it.
 

@@ -299,6 +299,7 @@ def _can_send_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ..
         and all(source.first_stage.target.arguments.get(name) is None for name in _NOT_ONE_BY_ONE)
         and _get_target_path(reader.first_stage) == _FETCH_PATH
         and not any(stage.stateful or stage.batch is not None for stage in reader.stages)
+        and not reader.thread_count
         and _get_target_path(batch.first_stage) == _BATCH
         and batch.first_stage.field is None
         and batch.first_stage.as_ is None
@@ -393,6 +394,7 @@ def _plan_segments(
     for index in range(processes[-1].output_segment + 1):
         stage_processes = [p for p in processes if p.role is ProcessRole.STAGE and p.input_segment == index]
         needed = max([1, *(p.stages[0].batch.size * p.workers for p in stage_processes if p.stages[0].batch)])
+        needed = max([needed, *(p.thread_count * p.workers for p in stage_processes)])
         if stage_processes and all(p.first_stage.sink_path for p in stage_processes):
             window = count_parts_in_flight(spec, sum(p.workers for p in stage_processes), memory_bytes)
             segments.append(SegmentPlan(window, window))

@@ -398,6 +398,8 @@ def _count_competing_threads(load: ProcessLoad, record: RunRecord) -> float:
     """The threads that each worker runs at once, if the workers have more of them than there are CPUs; else 0."""
     if not load.member_stages or load.member_stages[0] is record.stages[0] or load.work_ns <= 0:
         return 0.0
+    if load.member_stages[0].concurrency > 1:
+        return 0.0  # its threads are those that the user asked for
     threads = (load.cpu_ns + load.cpu_wait_ns) / load.work_ns
     configured = load.member_stages[0].threads
     if load.cpu_ns > MIN_MULTITHREADED_CPU_RATIO * load.work_ns:

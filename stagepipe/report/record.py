@@ -452,6 +452,7 @@ class StageRecord(StageFigures, frozen=True, kw_only=True):
     run_histogram: Histogram
     cpu_wait_ns: int = 0  # runnable, but other processes had the CPUs
     threads: int = 1  # that each worker may use
+    concurrency: int = 1  # items in progress in each worker; its busy time is that of all, divided by it
     is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`

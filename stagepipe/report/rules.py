@@ -679,7 +679,7 @@ def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
     Both sides may work by turns then, as with large messages by pipe, and neither is busy for most of the time.
     """
     active_ns = record.wall_ns - record.first_item_ns - record.consumer.outside_loop_ns
-    functions_ns = max(stage.run_histogram.sum_ns / max(stage.workers, 1) for stage in record.stages)
+    functions_ns = max(each.run_histogram.sum_ns / max(each.workers * each.concurrency, 1) for each in record.stages)
     hop = max(record.hops, key=lambda each: each.cost_histogram.sum_ns, default=None)
     if hop is None or hop.transport.mode not in ("pipe", "shared_memory"):
         return None

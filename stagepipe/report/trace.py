@@ -338,6 +338,10 @@ class _TrackWriter:
         for incarnation, (pid, records) in enumerate(by_pid.items()):
             place = {"pid": pid, "tid": _CONSUMER_THREAD if self._is_consumer else pid}
             yield from self._name_track(place, incarnation)
+            for number in sorted({_get_thread(record) for record in records} - {0}):
+                name = f"stagepipe {self._track.name}, thread {number}"
+                thread = {**place, "tid": _CONSUMER_THREAD + number}
+                yield {"ph": "M", "name": "thread_name", **thread, "args": {"name": name}}
             end_ns = max((record.end_ns for record in records), default=0)
             yield from self._iter_track(records, place, flows)
             for death in deaths:
@@ -370,6 +374,9 @@ class _TrackWriter:
 
     def _make_events(self, record: TraceRecord, place: _Event, flows: Flows) -> Iterator[tuple[int, int, _Event]]:
         """Yield events with their time and their rank: at the same time, an outer slice has a lower one."""
+        thread = _get_thread(record)
+        if thread:
+            place = {**place, "tid": _CONSUMER_THREAD + thread}
         for each in make_slices(record, self._data.stage_names):
             event = {
                 "ph": "X",
@@ -415,6 +422,11 @@ class _TrackWriter:
 
     def _to_ts(self, time_ns: int) -> float:
         return to_trace_time(self._data, time_ns)
+
+
+def _get_thread(record: TraceRecord) -> int:
+    """Return the number, from 1, of the thread of a worker that worked on an item; 0 for its main thread."""
+    return record.first if record.kind in {TraceKind.STAGE, TraceKind.ITEM} else 0
 
 
 def to_trace_time(data: TraceData, time_ns: int) -> float:

@@ -10,7 +10,8 @@ Its layout, in 8-byte words:
     processes    a region for each (`ProcessRegion`), written by it and read by all
 
 The region of a process has its counters (`ProcessCounter`); for each of its stages the counters (`StageCounter`), a
-histogram of run times and the slowest items; then the histograms and the ledgers of its sending and receiving side.
+histogram of run times and the slowest items; then the histograms and the ledgers of its sending and receiving side;
+then a slot for each of its threads that work on items (`ItemSlot`).
 
 Progress words carry the generation in which they were written; a word of another generation is ignored. Words are
 written through a cast memoryview, which makes a single aligned store (`struct.pack_into` writes zeros first).
@@ -18,6 +19,7 @@ written through a cast memoryview, which makes a single aligned store (`struct.p
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import struct
@@ -137,28 +139,67 @@ QUEUE_SUM_WORD = _QUEUE_WORD + BUCKET_COUNT
 """The word with the time that the received messages waited, in ns."""
 
 _PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
+_SLOT_WORDS = 2 + MAX_KEY_PARTS
 
 
-def region_word_count(stage_count: int) -> int:
-    """The number of words of a process with `stage_count` stages."""
+def region_word_count(stage_count: int, slot_count: int = 0) -> int:
+    """The number of words of a process with `stage_count` stages, and `slot_count` threads that work on items."""
     return (
         _PROCESS_WORDS
         + stage_count * STAGE_WORDS
         + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
         + 2 * LEDGER_WORDS
+        + slot_count * _SLOT_WORDS
     )
+
+
+class ItemSlot:
+    """The item of one of several threads in a process."""
+
+    def __init__(self, words: memoryview) -> None:
+        """`words`: 1 + the item's number, and 1 + each part (0 after the last), as on the board; since when it runs."""
+        self._words = words
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The key of the thread's item, without parts deeper than `MAX_KEY_PARTS`; `()` for none."""
+        numbers = self._words[:-1].tolist()
+        return tuple(number - 1 for number in numbers if number) if numbers[0] else ()
+
+    @key.setter
+    def key(self, key: tuple[int, ...]) -> None:
+        self._words[0] = 0  # while its parts change: a slot never names an item that its thread does not have
+        for depth in range(1, MAX_KEY_PARTS + 1):
+            self._words[depth] = key[depth] + 1 if depth < len(key) else 0
+        if key:
+            self._words[0] = key[0] + 1
+
+    @property
+    def running_since_ns(self) -> int:
+        """Since when the stage's code works on the item; 0 while it does not."""
+        return self._words[-1]
+
+    @running_since_ns.setter
+    def running_since_ns(self, now_ns: int) -> None:
+        self._words[-1] = now_ns
 
 
 class ProcessRegion:
     """The region of a process on the board. Its process writes; every process may read."""
 
-    def __init__(self, words: memoryview, array: NDArray[np.uint64], base: int, stage_count: int) -> None:
+    def __init__(
+        self, words: memoryview, array: NDArray[np.uint64], base: int, stage_count: int, slot_count: int = 0
+    ) -> None:
         """`words` and `array` are those of the board; the region begins at word `base`. See `Board.region`."""
         self._words = words
         self._array = array
         self._base = base
         self._current_item_word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
         self.stage_count = stage_count
+        start = base + region_word_count(stage_count)
+        ends = range(start + _SLOT_WORDS, start + slot_count * _SLOT_WORDS + 1, _SLOT_WORDS)
+        self.slots = tuple(ItemSlot(words[end - _SLOT_WORDS : end]) for end in ends)
+        """Of the threads that work on items; none where one item is in progress at a time."""
 
     def __getitem__(self, counter: ProcessCounter) -> int:
         """Read a counter of the process."""
@@ -329,7 +370,7 @@ class StageRegion:
 
 # ------------------------------------------------------------------ the board
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
 
 Raise it with each change of the layout: `tests/unit/runtime/attach/test_run.py` says when.
@@ -363,15 +404,22 @@ _COUNT_BITS = 40
 
 @dataclass(frozen=True)
 class BoardLayout:
-    """The counts that determine the layout: segments, stages in each process, hops."""
+    """The counts that determine the layout: segments, stages in each process, hops, threads that work on items."""
 
     segment_count: int
     stages_per_process: tuple[int, ...]
     hop_count: int = 0
+    slots_per_process: tuple[int, ...] = ()
+    """Of the first processes; the others have none."""
 
     def process_offset(self, process: int) -> int:
         """The offset of a process's region, in words."""
-        return self.rule_offset(self.hop_count) + sum(map(region_word_count, self.stages_per_process[:process]))
+        counts = itertools.zip_longest(self.stages_per_process[:process], self.slots_per_process[:process], fillvalue=0)
+        return self.rule_offset(self.hop_count) + sum(itertools.starmap(region_word_count, counts))
+
+    def count_slots(self, process: int) -> int:
+        """The number of threads of a process that work on items; 0: its main thread does."""
+        return self.slots_per_process[process] if process < len(self.slots_per_process) else 0
 
     def rule_offset(self, hop: int) -> int:
         """The offset of a hop's rule word, in words."""
@@ -542,7 +590,11 @@ class Board:
     def region(self, process: int) -> ProcessRegion:
         """The region of a process."""
         return ProcessRegion(
-            self.words, self.array, self.layout.process_offset(process), self.layout.stages_per_process[process]
+            self.words,
+            self.array,
+            self.layout.process_offset(process),
+            self.layout.stages_per_process[process],
+            self.layout.count_slots(process),
         )
 
 

@@ -39,8 +39,8 @@ class TraceKind(IntEnum):
     START = 1  # from its fork until its stages were built
     WAIT_FOR_INPUT = 2
     RECEIVE = 3  # first: ns of decoding, second: ns in the queue, items: those that came together
-    STAGE = 4  # a call of a stage's function; items: of a list
-    ITEM = 5  # all stages of a process, and the sending of what they return
+    STAGE = 4  # a call of a stage's function; items: of a list, first: 1 + the thread, of several
+    ITEM = 5  # all stages of a process, and the sending of what they return; first: as in STAGE
     SEND = 6  # first: ns of encoding and copying, second: of the write and its wait; items: written
     WRITE = 7  # of items that were held back
     WAIT_FOR_ADMISSION = 8  # the window is full

@@ -36,6 +36,7 @@ class RayEngine(Engine):
                 "Ray deals out blocks to workers in no fixed order, and a worker that is replaced has lost its state"
             ),
             "cpus": "Ray chooses the CPUs",
+            "concurrency": "each worker on Ray works on one item at a time",
         },
         refused_outputs=_NO_OUTPUTS,
         ignored_keys=("memory_bytes", "window", "preload", "start", "transport"),

@@ -20,6 +20,7 @@ import mmap
 import os
 import struct
 import tempfile
+import threading
 import time
 import weakref
 import zlib
@@ -318,6 +319,10 @@ _NAME_BYTES: Final = 20
 _PLAIN_INDEX_TYPES: Final = (int, str)
 
 
+_identities_lock: Final = threading.Lock()
+"""The threads of a stage share what identifies the items."""
+
+
 class StageCache:
     """The kept outputs of one stage in this process."""
 
@@ -362,13 +367,14 @@ class StageCache:
         elif plan.identities is None:
             identity = ""
         else:
-            if stage.epoch != self._begun_epoch:
-                plan.identities.begin(stage.epoch, stage.seed)
-                self._begun_epoch = stage.epoch
-            try:
-                identity = plan.identities.identify(number)
-            except OSError:  # the stage may say what is wrong with the file
-                return None
+            with _identities_lock:
+                if stage.epoch != self._begun_epoch:
+                    plan.identities.begin(stage.epoch, stage.seed)
+                    self._begun_epoch = stage.epoch
+                try:
+                    identity = plan.identities.identify(number)
+                except OSError:  # the stage may say what is wrong with the file
+                    return None
         draw = None if plan.is_deterministic else (stage.epoch, number)
         description = repr((plan.fingerprint, identity, draw, parts))
         return hashlib.blake2b(description.encode(), digest_size=_NAME_BYTES).hexdigest()

@@ -5,9 +5,11 @@ With `when`, an item that does not match passes the stage by: it keeps its key, 
 
 from __future__ import annotations
 
+import copy
 import operator
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -155,6 +157,11 @@ _ITEMS_PER_FLUSH: Final = 1024
 _ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType})
 """Results of several items that are left to a call for each item: a mistake, and several parts."""
 
+_COUNTS: Final = (
+    "_skipped_count", "_passed_by_count", "_error_count", "_retry_count", "_repeated_ns", "_busy_ns"
+)  # fmt: skip
+"""What a stage counts, but for its items: those are its run times."""
+
 StageCall = Callable[[Sequence[Key], list[Any]], list[Any]]
 """Runs a stage: `StageRunner.invoke`, perhaps with retries, a cache or a condition around it."""
 
@@ -213,6 +220,7 @@ class StageRunner:
         self._retry_count = region[StageCounter.RETRIES]
         self._repeated_ns = region[StageCounter.REPEATED_NS]
         self._busy_ns = region[StageCounter.BUSY_NS]
+        self._thread_count = 1
         self._last_timed_ns = 0
         self._slow_threshold_ns = -1
         """An item that took longer is among the slowest so far. Before the first item: -1."""
@@ -320,6 +328,36 @@ class StageRunner:
             seeded_item.parts = parts = (self.seed, self.epoch, self.name, key)
             if seeded_item.must_seed or self._has_own_generators:  # else all wait for a first draw since the last item
                 self._seed_generators(parts)
+
+    # ------------------------------------------------------------------ threads
+
+    def make_twins(self, count: int) -> list[StageRunner]:
+        """Return this stage for each of `count` threads: with the same target, and with counts of its own.
+
+        From now on the time of this stage is that of its twins, divided by their number: it is busy all the time when
+        all threads are.
+        """
+        self._thread_count = count
+        self._busy_ns *= count
+        self._repeated_ns *= count
+        twins = [copy.copy(self) for _ in range(count)]
+        for twin in twins:
+            own = {"_context": copy.copy(self._context), "_durations_ns": [], "_slow_threshold_ns": sys.maxsize}
+            vars(twin).update(dict.fromkeys(_COUNTS, 0), **own)
+        return twins
+
+    def take_counts(self, twin: StageRunner, key: Key) -> None:
+        """Add what a twin has counted since the last time, at the item `key`."""
+        counts, twin_counts = vars(self), vars(twin)
+        for name in _COUNTS:
+            counts[name] += twin_counts[name]
+            twin_counts[name] = 0
+        self.get_queue_ns = twin.get_queue_ns
+        self._item_name = twin_counts["_item_name"]
+        for elapsed_ns in twin_counts["_durations_ns"]:
+            self._record_item(key, elapsed_ns)
+        twin_counts["_durations_ns"].clear()
+        twin_counts["_names_items"] = self._names_items
 
     @property
     def is_conditional(self) -> bool:
@@ -614,8 +652,8 @@ class StageRunner:
         region[StageCounter.PASSED_BY] = self._passed_by_count
         region[StageCounter.FAILED_ATTEMPTS] = self._error_count
         region[StageCounter.RETRIES] = self._retry_count
-        region[StageCounter.REPEATED_NS] = self._repeated_ns
-        region[StageCounter.BUSY_NS] = self._busy_ns
+        region[StageCounter.REPEATED_NS] = self._repeated_ns // self._thread_count
+        region[StageCounter.BUSY_NS] = self._busy_ns // self._thread_count
 
 
 def _make_seeder(seed_own_generators: Seeder | None) -> Callable[[SeedParts], None]:

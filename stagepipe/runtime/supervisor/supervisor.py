@@ -232,6 +232,8 @@ class RecoveryCoordinator:
         self._resources.begin_era(action.era)
         board.stale_bytes = board.live_bytes()
         region.set_current_key(())
+        for slot in region.slots:
+            slot.key = ()
         region[ProcessCounter.LIVE_BYTES] = 0
         region[ProcessCounter.PROCESS_STATE] = ProcessState.STARTING
 
@@ -366,9 +368,13 @@ class RecoveryCoordinator:
         died_at_ns = perf_counter_ns()
         region = self._resources.board.region(slot.process_index)
         stages = slot.process_plan.stages
-        key = region.current_key
+        in_progress = [slot.key for slot in region.slots if slot.key]
+        key = worker.timed_out_key or (in_progress[0] if in_progress else region.current_key)
         stage_index = min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0
         last_item_plus_one = region[ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE]
+        suspects = [(key[0], last_item_plus_one - 1)] if key and last_item_plus_one else []
+        if len(in_progress) > 1 and not worker.timed_out_key:
+            suspects = [(number, number) for number in sorted({each[0] for each in in_progress})]
         # Its ready event may not have arrived, so the board counts too.
         was_ready = worker.is_ready or region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING
         self.on(
@@ -383,7 +389,7 @@ class RecoveryCoordinator:
                 epoch=region[ProcessCounter.CURRENT_EPOCH],
                 key=key,
                 item=format_item(self._plan.shard, key),
-                suspects=[(key[0], last_item_plus_one - 1)] if key and last_item_plus_one else [],
+                suspects=suspects,
                 uptime_ns=died_at_ns - (worker.ready_at_ns or died_at_ns) if was_ready else None,
                 is_memory_fault=worker.has_memory_fault,
                 was_killed_externally=worker.was_killed_externally,

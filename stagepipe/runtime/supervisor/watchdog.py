@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic_ns, perf_counter_ns
 
 from stagepipe.core import Key, RunError, format_bytes, format_ns, join_names
@@ -166,6 +166,8 @@ class _WorkerObservation:
     heartbeat_ns: int = 0
     item_age_ns: int = 0
     starting_ns: int = 0
+    ages_ns: Mapping[tuple[Key, int], int] = field(default_factory=dict)
+    """Of items in progress on threads, by key and by when the stage's code went on with it; `key` is the oldest."""
 
 
 class Watchdog:
@@ -233,12 +235,15 @@ class Watchdog:
             stage = _get_current_stage(worker, observation)
             if stage.timeout_ns and observation.item_age_ns > max(stage.timeout_ns, _MIN_TIMEOUT_NS):
                 limit = format_ns(stage.timeout_ns)
-                worker.kill_after_timeout(f"exceeded its `timeout` of {limit} and was killed")
+                key = observation.key if observation.ages_ns else ()
+                worker.kill_after_timeout(f"exceeded its `timeout` of {limit} and was killed", key)
         self._observations_by_pid[worker.pid] = observation
 
     def _observe_item(
         self, region: ProcessRegion, worker: WorkerProcess, previous: _WorkerObservation, elapsed_ns: int
     ) -> _WorkerObservation:
+        if region.slots:
+            return _observe_slots(region, previous, 0 if worker.is_stopped else elapsed_ns)
         current = _WorkerObservation(
             key=region.current_key,
             stage_index=region[ProcessCounter.CURRENT_STAGE],
@@ -306,6 +311,18 @@ class Watchdog:
             item_age_ns=observation.item_age_ns,
             other_work_ns=heartbeat_age_ns if heartbeat_age_ns > _IDLE_HEARTBEAT_MAX_AGE_NS else 0,
         )
+
+
+def _observe_slots(region: ProcessRegion, previous: _WorkerObservation, elapsed_ns: int) -> _WorkerObservation:
+    """Observe the items of a worker's threads: each ages by itself, whatever the main thread does."""
+    running = [(slot.key, slot.running_since_ns) for slot in region.slots]
+    ages_ns = {
+        each: previous.ages_ns[each] + elapsed_ns if each in previous.ages_ns else 0 for each in running if all(each)
+    }
+    if not ages_ns:
+        return _WorkerObservation()
+    oldest = max(ages_ns, key=ages_ns.__getitem__)
+    return _WorkerObservation(key=oldest[0], item_age_ns=ages_ns[oldest], ages_ns=ages_ns)
 
 
 def _get_current_stage(worker: WorkerProcess, observation: _WorkerObservation) -> StagePlan:

@@ -23,7 +23,7 @@ from typing import Final
 
 import psutil
 
-from stagepipe.core import bind_lifetime, fork_lock, format_bytes, register_owner
+from stagepipe.core import Key, bind_lifetime, fork_lock, format_bytes, register_owner
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.runtime.fork_server import (
     UNKNOWN_EXIT_CODE,
@@ -119,7 +119,8 @@ class RunResources:
         self.plan = plan
         self.slots = make_worker_slots(plan.processes)
         stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
-        self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
+        slots_per_process = tuple(slot.process_plan.thread_count for slot in self.slots)
+        self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops), slots_per_process)
         self.arena_memfds: dict[int, int] = {}
         self.release_pipes: dict[int, tuple[int, int]] = {}
         self.transports: dict[str, str] = {}
@@ -381,6 +382,8 @@ class WorkerProcess:
         self.ready_at_ns = 0
         self.timeout_reason = ""
         """Which timeout it exceeded, if it was killed for that; else ""."""
+        self.timed_out_key: Key = ()
+        """The item that did, of several in progress."""
         self.rss_bytes = 0
         self._owned_fds = [lifetime_write_fd]
         register_owner(self)
@@ -496,9 +499,13 @@ class WorkerProcess:
                 break
         return self._read_crash_log_range(size_before, size)
 
-    def kill_after_timeout(self, reason: str) -> None:
-        """Dump its stacks to its crash log, then kill it. The supervisor then handles it like any other death."""
+    def kill_after_timeout(self, reason: str, key: Key = ()) -> None:
+        """Dump its stacks to its crash log, then kill it. The supervisor then handles it like any other death.
+
+        `key`: the item that took too long, of several in progress.
+        """
         self.timeout_reason = reason
+        self.timed_out_key = key
         self.dump_stacks()
         self.send_signal(signal.SIGKILL)
 

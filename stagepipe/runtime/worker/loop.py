@@ -58,6 +58,7 @@ from stagepipe.runtime.worker.hop_output import (
     reject_read_once_source,
 )
 from stagepipe.runtime.worker.roles import OrderPointRole, SegmentBoundary, SourceRole, StageRole
+from stagepipe.runtime.worker.threads import ConcurrentRole, Loan, MainThread
 from stagepipe.runtime.worker.upkeep import WorkerUpkeep
 from stagepipe.timing import Board, ProcessCounter, ProcessState, TraceBuffer, TraceKind
 from stagepipe.transport import (
@@ -92,15 +93,15 @@ def exit_if_cuda_is_broken(error: Exception) -> None:
         os._exit(BROKEN_CUDA_EXIT_CODE)
 
 
-def allocate_shared(memory: SharedMemoryPool, outbound: HopPlan, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an array or tensor on a block of `memory`; None where a private allocation is as good for the hop."""
+def allocate_shared(loan: Loan, outbound: HopPlan, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array or tensor on a block of shared memory; None where a private allocation is as good for the hop."""
     is_tensor = type(dtype).__module__ == "torch"
     element_type = dtype if is_tensor else np.dtype(dtype)
     nbytes = math.prod(shape, start=element_type.itemsize)
     rule = outbound.rule
     if nbytes < rule.threshold_bytes or not rule.uses_blocks or (not is_tensor and element_type.hasobject):
         return None
-    lease = memory.loan(nbytes)
+    lease = loan(nbytes)
     if not is_tensor:
         return np.ndarray(shape, dtype, lease)
     import torch
@@ -157,7 +158,7 @@ WorkerRole = SourceRole | StageRole | OrderPointRole
 
 
 class Worker:
-    """One worker. All work runs on the main thread; only the control client has its own."""
+    """One worker. Its work runs on the main thread; the control client, and each item of `concurrency`, has its own."""
 
     def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
         """Map the inherited memory; `build_role` builds the stages."""
@@ -223,7 +224,7 @@ class Worker:
         worker_context = WorkerContext(
             self._region, self.is_interrupted, self._wait_for_command, spec.stage_names, self._control.send
         )
-        stage_locals.allocate = partial(allocate_shared, self._memory, spec.outbound)
+        stage_locals.allocate = partial(allocate_shared, self._memory.loan, spec.outbound)
         if spec.in_fd is None:
             reader = SourceReader(self._stages[0].target, spec.seed, spec.limit, spec.shard)
             if spec.incarnation and reader.is_single_pass:
@@ -234,6 +235,8 @@ class Worker:
         receiver = self._upkeep.receiver = self._make_receiver(spec.in_fd, private=plan.copies_all_input)
         for stage in self._stages:
             stage.get_queue_ns = lambda: receiver.queue_ns
+        if plan.thread_count:
+            return self._make_concurrent_role(output, receiver, worker_context)
         if plan.role is ProcessRole.STAGE:
             return StageRole(self._stages, output, receiver, worker_context, sends_chunks=plan.sends_chunks)
         progress = self._upkeep.progress = ProgressPublisher(
@@ -242,6 +245,19 @@ class Worker:
         admission = self._make_admission(plan.output_segment)
         boundary = SegmentBoundary(receiver, progress, admission, plan.input_segment, spec.any_order)
         return OrderPointRole(self._stages, output, boundary, worker_context)
+
+    def _make_concurrent_role(
+        self, output: HopOutput, receiver: Receiver, worker_context: WorkerContext
+    ) -> ConcurrentRole:
+        main = MainThread(
+            self._control,
+            self._upkeep.on_tick,
+            self._memory.loan,
+            lambda loan: partial(allocate_shared, loan, self._spec.outbound),
+        )
+        role = ConcurrentRole(self._stages[0], output, receiver, worker_context, main)
+        self._upkeep.threads = role
+        return role
 
     def _make_chunk_size(self) -> ChunkSize | None:
         """Return the size of the source's chunks; None where each item goes alone, as its measurement needs it."""
@@ -280,7 +296,7 @@ class Worker:
             self._control.wake_event,
             self.is_interrupted,
             self._upkeep.receive_recorder,
-            self._upkeep.on_tick,
+            self._upkeep.on_receive_tick,
             copy_all=private,
             readonly=not private,
         )
@@ -342,6 +358,8 @@ class Worker:
                 self._failures.report(self._generation, error)
                 self._failed_generation = self._generation  # no more work until the seek that the event asks for
             self._region.set_current_key(())
+        if isinstance(role, ConcurrentRole):
+            role.drain()
 
     def _end_if_forked(self, error: BaseException | None = None) -> None:
         """End this process if the stages' code has forked it, in what the stages themselves do not watch."""

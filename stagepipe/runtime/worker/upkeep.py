@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from time import perf_counter_ns, process_time_ns
-from typing import Final
+from typing import Final, Protocol
 
 from stagepipe.runtime.execution import StageRunner
 from stagepipe.runtime.flow import (
@@ -139,6 +139,16 @@ _MIN_NEW_LEASES_BEFORE_CHECK = 4
 """New leases before the bytes that they hold are summed up again."""
 
 
+class ItemThreads(Protocol):
+    """The threads of a worker that work on items."""
+
+    def serve(self) -> None:
+        """Do what they have asked the main thread for."""
+
+    def measure_waits(self, blocked_ns: int) -> tuple[int, int]:
+        """Return how long they were starved and blocked, on average; `blocked_ns`: the main thread."""
+
+
 class WorkerUpkeep:
     """The upkeep of a worker. Its loop calls `flush` when `next_flush_ns` or `lease_check_threshold` is exceeded."""
 
@@ -160,6 +170,7 @@ class WorkerUpkeep:
         self._last_sweep_ns = 0
         self.stages: list[StageRunner] = []
         self.receiver: Receiver | None = None
+        self.threads: ItemThreads | None = None
         self.admission: AdmissionController | None = None
         self.stale_leases = StaleLeaseReporter(memory, spec.era, self._send_stale_leases)
         self.progress: ProgressPublisher | None = None
@@ -188,6 +199,12 @@ class WorkerUpkeep:
         now_ns = self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
         if now_ns > self.next_flush_ns:
             self.flush(now_ns)
+
+    def on_receive_tick(self) -> None:
+        """`on_tick`, and serve the threads that work on items."""
+        self.on_tick()
+        if self.threads is not None:
+            self.threads.serve()
 
     def on_admission_tick(self) -> None:
         """`on_tick`, and make room for the next item in the blocks that were released."""
@@ -221,9 +238,12 @@ class WorkerUpkeep:
             stage.flush()
         region, receiver, sender = self._region, self.receiver, self._sender
         region[ProcessCounter.FLUSHED_NS] = now_ns
-        region[ProcessCounter.STARVED_NS] = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
-        admission_ns = 0 if self.admission is None else self.admission.blocked_ns
-        region[ProcessCounter.BLOCKED_NS] = sender.blocked_ns + admission_ns
+        starved_ns = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
+        blocked_ns = sender.blocked_ns + (0 if self.admission is None else self.admission.blocked_ns)
+        if self.threads is not None:
+            starved_ns, blocked_ns = self.threads.measure_waits(blocked_ns)
+        region[ProcessCounter.STARVED_NS] = starved_ns
+        region[ProcessCounter.BLOCKED_NS] = blocked_ns
         region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns()
         for name, counter in _SEND_COUNTERS.items():
             region[counter] = getattr(sender.counts, name)

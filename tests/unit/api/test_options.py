@@ -13,6 +13,7 @@ from tests.support.paths import ROOT
 STAGE_VALUES: dict[str, list[Any]] = {
     "name": ["decode"],
     "workers": [2, "auto"],
+    "concurrency": [2],
     "threads": [2],
     "cpus": ["0-1"],
     "device": ["cpu"],

@@ -187,3 +187,19 @@ def test_a_slow_item_keeps_its_name_or_the_end_of_a_long_one():
     assert second.label.endswith("folder/cat.jpg")
     assert len(second.label) == 96
     assert third.label == ""
+
+
+def test_a_slot_names_the_item_of_a_thread_and_no_other():
+    layout = BoardLayout(1, (1, 2, 0), 1, (0, 3))
+    board = Board(make_board_fd(layout), layout)
+    assert [len(board.region(process).slots) for process in range(3)] == [0, 3, 0]
+    slots = board.region(1).slots
+    slots[2].key = (7, 3)
+    slots[0].key = (0,)
+    slots[0].running_since_ns = 5
+    assert [slot.key for slot in board.region(1).slots] == [(0,), (), (7, 3)]
+    assert [slot.running_since_ns for slot in slots] == [5, 0, 0]
+    slots[2].key = (8,)
+    slots[0].key = ()
+    assert [slot.key for slot in slots] == [(), (), (8,)]
+    assert not any(board.region(2).read_counters()), "the next process is elsewhere"

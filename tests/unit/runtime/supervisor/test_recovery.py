@@ -43,6 +43,7 @@ class DeadWorker:
     pid: int = 77
     has_memory_fault: bool = False
     was_killed_externally: bool = True
+    timed_out_key: tuple[int, ...] = ()
 
     def describe_exit(self, *, has_oom_kill: bool) -> str:
         del has_oom_kill

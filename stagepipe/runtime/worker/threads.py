@@ -1,0 +1,279 @@
+"""Several items in progress in one worker, each on a thread of its own: the `concurrency` of a stage.
+
+In the worker's process. For functions that wait or release the interpreter's lock: the threads share the stage's
+object, where several workers would each build their own.
+
+- Only the main thread receives, sends, allocates shared memory and writes counters. A thread asks it for what it needs
+  and waits for the answer. The main thread answers while it waits for items or for threads, never inside a send.
+- An item is in the slot of its thread on the board from before it is unpickled until its result has been sent.
+- Results leave in the order in which they are ready; the order point behind the stage puts them in order by their keys.
+- An item that a seek names as a suspect is alone in the worker from before it is unpickled until its result has left.
+- A generation is entered when no thread has an item: else a result would be sent as one of the next epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple, cast
+
+from stagepipe.core import Key, stage_locals
+from stagepipe.runtime.execution import Box, ItemHeader, StageChain, StageError, StageRunner
+from stagepipe.runtime.protocol import Seek
+from stagepipe.runtime.worker.control_client import ControlClient
+from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
+from stagepipe.runtime.worker.roles import StageRole
+from stagepipe.timing import ItemSlot, ProcessCounter, TraceBuffer
+from stagepipe.transport import Lease, PacketKind, ReceivedPacket, Receiver, UnreadableItemError
+
+_TICK_S: Final = 0.01
+"""How often the main thread ticks while all threads work: a block that they release is in use for so long at most."""
+
+Loan = Callable[[int], Lease]
+"""Lends a block of shared memory of so many bytes."""
+Allocate = Callable[[tuple[int, ...], Any], Any]
+"""What `stagepipe.empty` calls with a shape and a dtype."""
+
+
+class MainThread(NamedTuple):
+    """What only the main thread of a worker may use. `make_allocate` makes what allocates for a thread."""
+
+    control: ControlClient
+    tick: Callable[[], None]
+    loan: Loan
+    make_allocate: Callable[[Loan], Allocate]
+
+
+class ThreadTrace:
+    """The trace of the process, for a thread."""
+
+    def __init__(self, trace: Any, thread: int, ask: Callable[[Callable[[], Any]], Any]) -> None:
+        """`thread`: its number, from 1. `ask` calls a function on the main thread."""
+        self._trace = trace
+        self._thread = thread
+        self._ask = ask
+
+    def begin_item(self, key: Key, begin_ns: int) -> None:
+        """Nothing: an item begins when its thread takes it."""
+
+    def take_item_begin(self, _: Key) -> int:
+        """Return the time."""
+        return perf_counter_ns()
+
+    def add(self, *values: Any, is_failed: bool = False) -> None:
+        """Add a record of a call or an item: with kind, begin, end and key, perhaps a stage, and the thread."""
+        self._ask(partial(self._trace.add, *(*values, 0)[:5], self._thread, is_failed=is_failed))
+
+
+class ItemThread:
+    """A thread and the item that it has. It is the output of its chain: it asks the main thread to send."""
+
+    def __init__(self, number: int, stage: StageRunner, slot: ItemSlot, role: ConcurrentRole) -> None:
+        """Thread `number`, from 1. `stage` is that of this thread alone; its target is that of all threads."""
+        self.stage = stage
+        if stage.trace is not None:
+            stage.trace = cast("TraceBuffer", ThreadTrace(stage.trace, number, self._ask))
+        self.slot = slot
+        self.chain = StageChain([stage], self)
+        self.queue_ns = 0
+        """How long its item waited before this process."""
+        self.asked_ns = 0
+        """How long it has waited for answers."""
+        self.idle_since_ns = perf_counter_ns()
+        stage.get_queue_ns = lambda: self.queue_ns
+        self._role = role
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+
+    def start(self, packet: ReceivedPacket) -> None:
+        """Work on an item, whose key is in the slot."""
+        self.slot.running_since_ns = perf_counter_ns()
+        self._inbox.put(packet)
+
+    def answer(self, result: Any, error: BaseException | None = None) -> None:
+        """Return from the call that waits for the main thread."""
+        self._inbox.put((result, error))
+
+    def run(self, main: MainThread, identity: Any) -> None:
+        """Work on one item after another."""
+        stage_locals.worker_identity = identity
+        stage_locals.allocate = main.make_allocate(lambda nbytes: self._ask(partial(main.loan, nbytes)))
+        while True:
+            error = self._push(self._inbox.get())
+            self.slot.running_since_ns = 0
+            self._role.post(self, error)
+            del error  # its frames hold the item
+
+    def _push(self, packet: ReceivedPacket) -> BaseException | None:
+        box = [packet.value]
+        packet.value = None
+        try:
+            self.chain.push(packet.key, box, packet.samples, packet.meta)
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            return error
+        return None
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """Return what `call` returns on the main thread. The item does not age meanwhile."""
+        began_ns = perf_counter_ns()
+        self.slot.running_since_ns = 0
+        self._role.post(self, call)
+        result, error = self._inbox.get()
+        self.slot.running_since_ns = ended_ns = perf_counter_ns()
+        self.asked_ns += ended_ns - began_ns
+        if error is not None:
+            raise error
+        return result
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Send an item."""
+        self._ask(lambda: self._role.output.send_item(key, box, samples, meta))
+
+    def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
+        """Report that the stage dropped the item."""
+        self._ask(lambda: self._role.output.send_tombstone(key, samples, meta))
+
+    def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
+        """Report that the item failed."""
+        self._ask(lambda: self._role.output.send_skip(stage, key, error, header))
+
+    def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
+        """Report the number of parts."""
+        self._ask(lambda: self._role.output.send_close(key, part_count, meta))
+
+
+class ConcurrentRole(StageRole):
+    """Works on as many items at a time as there are slots on the board. Its methods run on the main thread."""
+
+    def __init__(
+        self, stage: StageRunner, output: HopOutput, receiver: Receiver, worker_context: WorkerContext, main: MainThread
+    ) -> None:
+        """Start the threads."""
+        super().__init__([stage], output, receiver, worker_context)
+        receiver.on_item = self._note_item
+        region = worker_context.region
+        self._stage = stage
+        self._main = main
+        self._requests: deque[tuple[ItemThread, Any]] = deque()
+        self._is_draining = False
+        self._has_suspect = False
+        """Whether the item in progress must be alone."""
+        self._idle_ns = 0
+        self._first_waits_ns = (region[ProcessCounter.STARVED_NS], region[ProcessCounter.BLOCKED_NS])
+        numbered = enumerate(zip(stage.make_twins(len(region.slots)), region.slots, strict=True), 1)
+        self._threads = [ItemThread(number, twin, slot, self) for number, (twin, slot) in numbered]
+        self._idle = list(self._threads)
+        name, arguments = threading.current_thread().name, (main, stage_locals.worker_identity)
+        for number, thread in enumerate(self._threads, 1):
+            threading.Thread(target=thread.run, args=arguments, name=f"{name}.{number}", daemon=True).start()
+
+    @property
+    def output(self) -> HopOutput:
+        """The hop. Raises SeekInterruptError once the generation has ended."""
+        if self._is_draining:
+            raise SeekInterruptError
+        return self._output
+
+    def apply_seek(self, seek: Seek) -> None:
+        """Enter the generation, once all threads have ended their items."""
+        self.drain()
+        super().apply_seek(seek)
+        for thread in self._threads:
+            thread.slot.key = ()
+            thread.stage.start_epoch(seek.epoch)
+            thread.chain.set_forced_skips(seek.forced_skips)
+
+    def drain(self) -> None:
+        """Wait until no thread has an item. What they still send is dropped."""
+        self._is_draining = True
+        while len(self._idle) < len(self._threads):
+            self._wait()
+        self._is_draining = False
+
+    def step(self) -> None:
+        """Give one item to a thread, as soon as one is free."""
+        self.serve()
+        while not self._idle or (self._has_suspect and len(self._idle) < len(self._threads)):
+            self._wait()
+        self._has_suspect = False
+        try:
+            packet = self._receiver.receive_one(self._generation)
+        except UnreadableItemError as error:
+            self._reject(error)
+            self._idle[-1].slot.key = ()
+            return
+        if packet is None:
+            raise SeekInterruptError
+        if packet.kind != PacketKind.ITEM:
+            self._output.forward(packet)
+            return
+        self._note_item(packet.key)
+        thread = self._idle.pop()
+        thread.queue_ns = self._receiver.queue_ns
+        self._idle_ns += perf_counter_ns() - thread.idle_since_ns
+        thread.start(packet)
+
+    def _note_item(self, key: Key) -> None:
+        """Put an item that is about to be unpickled into the slot of the next thread."""
+        if self._is_unbatched(key[0], key[0]):
+            while len(self._idle) < len(self._threads):
+                self._wait()
+            self._has_suspect = True
+        self._idle[-1].slot.key = key
+
+    def _wait(self) -> None:
+        """Wait for a thread or a command."""
+        self._main.tick()
+        if not self._requests:
+            self._main.control.wait(_TICK_S)
+        self.serve()
+        if not self._is_draining and self._worker_context.is_interrupted():
+            raise SeekInterruptError
+
+    # ------------------------------------------------------------------ what the threads ask for
+
+    def post(self, thread: ItemThread, request: Any) -> None:
+        """Ask the main thread for a call; anything else is the error, or None, with which an item has ended."""
+        self._requests.append((thread, request))
+        self._main.control.wake_event.set()
+
+    def serve(self) -> None:
+        """Do what the threads have asked for. Also called at each tick of a wait for an item."""
+        while self._requests:
+            thread, request = self._requests.popleft()
+            if not callable(request):
+                self._finish(thread, request)
+                continue
+            try:
+                result = request()
+            except BaseException as error:  # noqa: BLE001 - it is the thread's
+                thread.answer(None, error)
+            else:
+                thread.answer(result)
+                del result
+            del request
+
+    def _finish(self, thread: ItemThread, error: BaseException | None) -> None:
+        key = thread.slot.key
+        self._stage.take_counts(thread.stage, key)
+        thread.slot.key = ()
+        thread.idle_since_ns = perf_counter_ns()
+        self._idle.append(thread)
+        if error is not None and not self._is_draining and not isinstance(error, SeekInterruptError):
+            self._worker_context.region.set_current_key(key)  # for the report of the error
+            raise error
+
+    def measure_waits(self, blocked_ns: int) -> tuple[int, int]:
+        """Return how long a thread has had no item, and has waited for room downstream, on average.
+
+        `blocked_ns`: how long the main thread has waited for room.
+        """
+        now_ns = perf_counter_ns()
+        starved_ns, asked_ns = self._first_waits_ns
+        idle_ns = self._idle_ns + sum(now_ns - thread.idle_since_ns for thread in self._idle)
+        starved_ns += idle_ns // len(self._threads)
+        asked_ns += sum(thread.asked_ns for thread in self._threads) // len(self._threads)
+        return starved_ns, min(blocked_ns, asked_ns)
