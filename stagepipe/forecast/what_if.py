@@ -24,6 +24,7 @@ from stagepipe.forecast.costs import compute_run_costs
 from stagepipe.forecast.layout import (
     FusedGroup,
     ProcessLayout,
+    compute_cpu_ns,
     compute_work_ns,
     count_max_workers,
     fits_in_memory,
@@ -58,6 +59,9 @@ _WINDOW_PER_WORKER: Final = 2
 
 _UNKNOWN_MEMORY_BYTES: Final = 1 << 60
 """Stands for the memory of a machine that a record does not tell."""
+
+_MAX_THREADS_CPU_SHARE: Final = 0.5
+"""Of a CPU, for all threads of a worker: they share the interpreter's lock, and beyond it they wait for each other."""
 
 _WITHIN_ERROR: Final = "the gain is within the error of the estimate"
 _NO_SETTING: Final = "no setting does this: it shows what the stage costs"
@@ -96,7 +100,7 @@ class _Estimator:
 
     def estimate(self) -> tuple[WhatIf, ...]:
         """Return the estimates, the best first."""
-        simple = [*self._add_workers(), *self._fuse()]
+        simple = [*self._add_threads(), *self._add_workers(), *self._fuse()]
         best = max((estimate.items_per_s for estimate in simple if estimate.is_eligible), default=0.0)
         estimates = [
             *simple,
@@ -165,6 +169,22 @@ class _Estimator:
         for indices in ([self._limit], self._limits) if len(self._limits) > 1 else ([self._limit],):
             if all(self._may_have_workers(index) for index in indices):
                 yield self._make_layout_change("workers", self._grow(indices), self._explain_parts(indices))
+
+    def _add_threads(self) -> Iterator[WhatIf]:
+        """More threads for the process with the most work, if it has some: as far as one CPU goes, for the lock."""
+        group, process = self._layout[self._limit], self._plan.processes[self._limit]
+        if process.thread_count and self._may_have_workers(self._limit):
+            cpu_share = compute_cpu_ns(group, self._costs) / compute_work_ns(group, self._costs)
+            workers = self._grow([self._limit])[self._limit].workers
+            factor = int(min(workers / group.workers, _MAX_THREADS_CPU_SHARE / max(cpu_share, 0.01)))
+            if factor > 1:
+                concurrency = factor * process.thread_count
+                yield self._make(
+                    "concurrency",
+                    f"{process.first_stage.row} with a concurrency of {concurrency:,}",
+                    (f"{process.first_stage.config_path}.concurrency={concurrency}",),
+                    self._predict(with_workers(self._layout, self._limit, factor * group.workers)),
+                )
 
     def _may_have_workers(self, index: int) -> bool:
         group = self._layout[index]

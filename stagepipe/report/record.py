@@ -301,10 +301,10 @@ class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate of what one change alone would have given. `items_per_s` is in the unit of `RunReport.items_per_s`.
 
-    `kind` is `workers`, `fuse`, `mode` or `without`. `change` says it in words, `overrides` are for the command
-    line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again. That of `mode`, a
-    forced transport given up, is the least to expect. `gain_low` is the lower bound of the gain. `ineligible_reason`
-    says why the verdict does not offer the change although it would gain: empty if it may.
+    `kind` is `workers`, `concurrency`, `fuse`, `mode` or `without`. `change` says it in words, `overrides` are for the
+    command line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again. That of
+    `mode`, a forced transport given up, is the least to expect. `gain_low` is the lower bound of the gain.
+    `ineligible_reason` says why the verdict does not offer the change although it would gain: empty if it may.
     """
 
     kind: str

@@ -49,6 +49,17 @@ def test_one_more_worker_goes_to_the_limit_until_the_next_stage_is_one():
     assert estimates["fuse"].gain == pytest.approx(0.0, abs=0.05)
 
 
+@pytest.mark.parametrize("cpu_us, fix", [(500, "concurrency=32"), (8000, "workers=2")])
+def test_threads_that_wait_become_more_and_others_get_workers(cpu_us, fix):
+    slow = replace(worker("slow", 9000, concurrency=16), cpu_ns=cpu_us * US * ITEMS)
+    stages = (worker("source", 100), slow, worker("next", 5000))
+    hops = (hop("source", "slow"), hop("slow", "next"), hop("next", "sink"))
+    planned = plan(stage("same", "slow", concurrency=16), stage("same", "next"))
+    best, *_ = estimate_changes(planned, run(*stages, hops=hops))
+    assert best.overrides == (f"stages.slow.{fix}",)
+    assert best.gain == pytest.approx(0.8, abs=0.03)
+
+
 def test_work_outside_of_the_functions_counts():
     stages = [worker("source", 100), worker("slow", 4000), worker("next", 6000)]
     stages[1] = replace(stages[1], starved_ns=stages[1].starved_ns - ITEMS * 5000 * US)
