@@ -20,6 +20,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
@@ -108,10 +109,14 @@ class StagepipeChannel:
         memory, recorder = SharedMemoryPool(None, {}, {}), _make_recorder(len(RECEIVE_PHASES))
         receiver = Receiver(self._pipe.read_fd, memory, self._wake_event, bool, recorder)
 
+        values: deque[Any] = deque()
+
         def receive() -> Any:
-            packet = receiver.receive_one(1)
-            assert packet is not None
-            return packet.value
+            if not values:
+                packet = receiver.receive(1)
+                assert packet is not None
+                values.extend(packet.value)  # of a chunk
+            return values.popleft()
 
         return receive
 
