@@ -164,11 +164,8 @@ class _ItemOutput:
 
     def __init__(self, pipeline: Pipeline, sinks: _ItemSinks, state_file: StateFile | None) -> None:
         self._pipeline = pipeline
-        self._sinks = sinks
         self._state_file = state_file
-
-    def write(self, item: Any) -> None:
-        self._sinks.write(item)
+        self.write = sinks.write
 
     def save_if_due(self) -> None:
         if self._state_file is not None:
