@@ -146,7 +146,8 @@ class StageRole:
         self._batch = stages[0].plan.batch
         self._stage_name = stages[0].name
         receiver.on_item = worker_context.region.set_current_item
-        self._receive = receiver.receive if self._batch is None else receiver.receive_one
+        takes_chunks = self._batch is None and stages[0].trace is None  # a trace has a record for each item
+        self._receive = receiver.receive if takes_chunks else receiver.receive_one
         self._reads_records = hasattr(stages[0].target, "fetch_together")
         """Whether the items that come are indices, which the stage may take several of at once."""
         self._unbatched_ranges: list[UnbatchedRange] = []
