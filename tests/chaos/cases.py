@@ -69,7 +69,13 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
     }
     epochs = [rnd.choice([None, None, rnd.random()]) for _ in range(rnd.randint(1, 3))]
     resume = rnd.randrange(len(epochs)) if rnd.random() < 0.4 else None
-    case = {"seed": seed, "config": config, "epochs": epochs, "resume": resume}
+    case = {
+        "seed": seed,
+        "config": config,
+        "message_items": draw_message_items(seed),
+        "epochs": epochs,
+        "resume": resume,
+    }
     return {**case, "disturbances": _make_disturbances(rnd, get_process_names(case), kills=kills)}
 
 
@@ -104,7 +110,8 @@ def make_kill_case(seed: int) -> Case:
         "max_restarts": 1000,
     }
     epochs = [rnd.choice([None, rnd.uniform(0.3, 0.9)]) for _ in range(rnd.randint(0, 1))]
-    case = {"seed": seed, "config": config, "epochs": epochs, "resume": None}
+    message_items = draw_message_items(seed)
+    case = {"seed": seed, "config": config, "message_items": message_items, "epochs": epochs, "resume": None}
     return {**case, "disturbances": _make_many_kills(rnd, get_process_names(case))}
 
 
@@ -112,7 +119,7 @@ def make_small_config(rnd: random.Random) -> dict[str, Any]:
     """Return a pipeline of at most 12 items of at most some kB, often with draws and generators."""
     order = rnd.choices(["source", "any"], [5, 1])[0]
     batchable = order == "source" and rnd.random() < 0.5
-    payload = "number" if rnd.random() < 0.8 else rnd.choice(["text", "image", "loaned"][batchable:])
+    payload = "number" if rnd.random() < 0.7 else rnd.choice(["small", "text", "image", "loaned"][2 * batchable :])
     stages = _make_stages(rnd, batchable=batchable, max_stages=4, payload=payload, kinds=_SMALL_STAGES)
     modes = ["auto", "pipe", "shared_memory"] if payload == "number" else ["auto", "shared_memory"]
     return {
@@ -124,6 +131,11 @@ def make_small_config(rnd: random.Random) -> dict[str, Any]:
         "transport": {"mode": rnd.choice(modes)},
         "max_restarts": 1000,
     }
+
+
+def draw_message_items(seed: int) -> int:
+    """Return how many items a message may hold, whatever they cost; 0: as many as they cost, which may be one."""
+    return random.Random(f"message {seed}").choice([0, 0, 2, 5, 1000])
 
 
 def get_process_names(case: Case) -> list[str]:

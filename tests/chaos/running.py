@@ -17,12 +17,12 @@ from typing import Any
 
 from stagepipe import ConfigError, Pipeline, RunError
 from stagepipe.report import Report
-from stagepipe.testing.crash_points import crash_workers_at
 from tests.chaos.cases import Case, vary_resources
 from tests.chaos.comparison import compare
 from tests.chaos.disturbances import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
 from tests.chaos.stages import FOLDER, digest
+from tests.support.packets import always_packed
 from tests.support.pipelines import with_start
 
 _MAX_CLOSE_S = 4.5
@@ -59,7 +59,8 @@ def run_case(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
     state_before = Leftovers(mark)
     trial = Trial(case, expected, watch)
     try:
-        with crash_workers_at(crashes) if crashes else contextlib.nullcontext():
+        has_hook = crashes or case.get("message_items")
+        with always_packed(case.get("message_items"), crashes) if has_hook else contextlib.nullcontext():
             details = trial.run()
         verdict = "different" if details else "equal"
     except RunError as error:

@@ -17,13 +17,7 @@ _ATTEMPTS = 3
 def iter_smaller_cases(case: Case) -> Iterator[Case]:
     """Yield the cases that are one step simpler, the largest steps first."""
     stages = case["config"]["stages"]
-    disturbances, epochs = case["disturbances"], case["epochs"]
-    for index in range(len(disturbances)):
-        yield _with(case, disturbances=disturbances[:index] + disturbances[index + 1 :])
-    for index in range(len(epochs)):
-        yield _with(case, epochs=epochs[:index] + epochs[index + 1 :])
-    if case["resume"] is not None:
-        yield _with(case, resume=None)
+    yield from _iter_calmer_cases(case)
     for index in range(len(stages)):
         yield _with_config(case, stages=stages[:index] + stages[index + 1 :])
     for source in _iter_shorter_sources(case["config"]["source"]):
@@ -34,6 +28,16 @@ def iter_smaller_cases(case: Case) -> Iterator[Case]:
     for key, value in (("window", "auto"), ("transport", {"mode": "auto"}), ("memory", "1GiB"), ("order", "source")):
         if case["config"][key] != value:
             yield _with_config(case, **{key: value})
+
+
+def _iter_calmer_cases(case: Case) -> Iterator[Case]:
+    """Yield the case with fewer disturbances or epochs, without its resume, or with messages as they come."""
+    for key in ("disturbances", "epochs"):
+        for index in range(len(case[key])):
+            yield _with(case, **{key: case[key][:index] + case[key][index + 1 :]})
+    for key, simple in (("resume", None), ("message_items", 0)):
+        if case.get(key, simple) != simple:
+            yield _with(case, **{key: simple})
 
 
 def _iter_shorter_sources(source: Case) -> Iterator[Case]:

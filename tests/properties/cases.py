@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.chaos.cases import Case, add_conditions, make_small_config
+from tests.chaos.cases import Case, add_conditions, draw_message_items, make_small_config
 
 KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
 """How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
@@ -29,6 +29,7 @@ def make_case(seed: int, kind: str | None = None) -> Case:
     return {
         "seed": seed,
         "config": config,
+        "message_items": draw_message_items(seed),
         "keys": keys,
         "kind": kind or KINDS[seed % len(KINDS)],
         "epochs": [],

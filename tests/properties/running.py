@@ -20,6 +20,7 @@ from tests.chaos.disturbances import get_worker_pids
 from tests.chaos.running import Outcome
 from tests.chaos.stages import FOLDER, digest
 from tests.properties.cases import vary
+from tests.support.packets import always_packed
 
 _EPOCHS = 2
 _KILL_SHARE = 0.08
@@ -103,7 +104,8 @@ class _Comparison:
         """As the case's kind says. The first epoch is resumed at every position, at times with an inline state."""
         kind = self._case["kind"]
         self._kills_left = _MAX_KILLS if kind == "killed" else 0
-        with _let_stages_fail(), self._open(kind, inline=False) as pipeline:
+        packed = always_packed(self._case["message_items"])
+        with _let_stages_fail(), packed, self._open(kind, inline=False) as pipeline:
             self._watch(pipeline)
             positions = self._run_epoch(pipeline, 0, kind)
             if not self._any_order:

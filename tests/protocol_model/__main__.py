@@ -20,12 +20,14 @@ fail at random, the output has no single right value. There the trial checks tha
 no source item is delivered twice unless a stage is a generator.
 
 Some pipelines deliver in any order; the output is then compared without its order. Some have values that kill the
-worker that processes them: always (poison, which is skipped or ends the run) or too seldom for poison. In some, packets
-vanish, so that nothing can move until the supervisor seeks. In most a packet may have several entries: a process holds
-entries back until it has to wait, and kills and seeks come between any two of them. Some begin with an index, a stage
-and a Batch that exchange chunks: consecutive items in one block, which workers take and make item by item.
+worker that processes them: always (poison, which is skipped or ends the run) or too seldom for poison; the worker dies
+or takes too long. In some, packets vanish, so that nothing can move until the supervisor seeks. In most a packet may
+have several entries, and most items without a cursor become chunks: consecutive items in one block, parts of an item
+too, with room for tombstones. A process holds entries and a chunk back until it has to wait. A reader takes a chunk
+item by item, so that kills, seeks and batches come between any two of them. Some sources send ranges of numbers, and
+the workers make the items. In some stages a worker has several items in progress.
 
-It leaves out any order with Batch or Shuffle, lists of items that die together, memory limits, and real releases: here
+It leaves out any order with Batch or Shuffle, stages that take a list of items, memory limits, and real releases: here
 a release takes effect at once and is never lost. It does not check how far a window lets a process run ahead, only that
 windows never block the pipeline for ever. It does not notice a lease that is held until the next seek. It says nothing
 about speed, and a stall begins as soon as nothing can move.

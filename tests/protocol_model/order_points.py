@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stagepipe.core import Cursor, ImposedSkip
-from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
+from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, count_blocks
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.reorder import Reorder
 from tests.protocol_model.rules import Rule
@@ -18,6 +18,8 @@ from tests.protocol_model.stage_functions import batched, shuffled
 
 class OrderPoint(Process):
     """Consumes the leaves of a segment in order. `cursor` is the position after the last consumed leaf."""
+
+    LEAVES_CHUNK = Rule.DROP_REST_AT_SEEK
 
     def __init__(self, name: str, segment: int, shared: SharedState, *, incoming: Hop) -> None:
         super().__init__(name, segment, shared)
@@ -36,9 +38,9 @@ class OrderPoint(Process):
         super().die()
         self.inbox.entries.clear()
 
-    def entries_held(self) -> int:
-        """The entries in hand. Those that the reorder holds are leases."""
-        return len(self.inbox.entries)
+    def blocks_held(self) -> int:
+        """Those in hand. Those that the reorder holds are leases."""
+        return count_blocks(self.inbox.entries)
 
     def step(self) -> bool:
         """Read an entry, accept it, consume what is ready; at the end, finish the epoch."""
@@ -63,7 +65,6 @@ class OrderPoint(Process):
         for block in list(self.leases):
             self.drop_lease(block)
         self.enter(seek)
-        self.epoch = seek.epoch
         self.cursor = seek.cursor
         if not self.shared.keeps(Rule.REMEMBER_EMITTED_KEYS):
             self.cursor = replace(self.cursor, emitted_keys=frozenset())
@@ -82,29 +83,23 @@ class OrderPoint(Process):
             self.drop_lease(entry.block)
 
     def _receive(self) -> bool:
+        if self.rows:
+            self._add(self.rows.popleft())
+            return True
         inbox = self.inbox
         moved = not inbox.entries and inbox.read()
-        if not inbox.entries or inbox.entries[0].generation > self.generation:
-            return moved  # an entry of a newer generation waits in hand until its seek arrives here
+        if not inbox.entries or self.must_wait_with(inbox.entries[0]):
+            return moved
         entry = self.accept(inbox)
         if entry is not None:
-            for each in self._rows_of(entry) if entry.kind is EntryKind.CHUNK else (entry,):
-                self.reorder.add(each)
-            self._consume_ready()
+            self._add(entry)
+        elif self.rows and self.reorder.is_out(self.rows[0].key) and not self.shared.keeps(Rule.KEEP_OTHER_ROWS):
+            self.rows = deque(row._replace(kind=EntryKind.TOMBSTONE, value=None) for row in self.rows)
         return True
 
-    def _rows_of(self, chunk: Entry) -> list[Entry]:
-        """The items of a chunk, each with a lease of its block."""
-        first, block = chunk.key[0], chunk.block
-        for _ in range(chunk.rows - 1):
-            self.memory.retain(block)
-            self.leases.append(block)
-        rows = [chunk._replace(kind=EntryKind.ITEM, key=(first + row,), row=row) for row in range(chunk.rows)]
-        if chunk.key == self.cursor.last_key and not self.shared.keeps(Rule.KEEP_OTHER_ROWS):
-            for _ in rows:
-                self.drop_lease(block)
-            return [row._replace(kind=EntryKind.TOMBSTONE, block=None) for row in rows]
-        return rows
+    def _add(self, entry: Entry) -> None:
+        self.reorder.add(entry)
+        self._consume_ready()
 
     def _consume_ready(self) -> None:
         for leaf in self.reorder.ready():
@@ -120,7 +115,7 @@ class OrderPoint(Process):
             skips = leaf.skips if self.shared.keeps(Rule.CARRY_SKIPS) else frozenset()
             last = leaf.key
             if leaf.row >= 0 and not self.shared.keeps(Rule.CURSOR_INSIDE_CHUNK):
-                last = (last[0] + leaf.rows - 1 - leaf.row,)
+                last = leaf.row_key(leaf.rows - 1 - leaf.row)
             self.cursor = replace(cursor, item=last[0], last_key=last, emitted_count=0, skips=skips)
             return
         item = cursor.item if self.shared.keeps(Rule.RESUME_AT_LOWEST_OPEN) else max(cursor.item, leaf.key[0] + 1)
@@ -168,9 +163,9 @@ class Sink(OrderPoint):
     def consume(self, entry: Entry) -> None:
         """Deliver a value."""
         if entry.kind is EntryKind.ITEM:
-            self.delivered.append(self.memory.read(entry.block))
+            self.delivered.append(self.value_of(entry))
             self.delivery_count += 1
-            self.drop_lease(entry.block)
+            self._give_back(entry)
 
     def _begin(self, seek: Seek) -> None:
         super()._begin(seek)
@@ -206,17 +201,16 @@ class GroupingPoint(OrderPoint):
         self.grouping = grouping
         self.size = size
         self.window = window
-        self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
+        self.outbox = self.make_outbox(outgoing)
 
     def die(self) -> None:
         """Lose the outputs that were not sent too."""
         super().die()
         self.unsent = deque()
-        self.outbox.entries = []
 
-    def entries_held(self) -> int:
+    def blocks_held(self) -> int:
         """Made and not sent, held back, and in hand."""
-        return len(self.unsent) + len(self.outbox.entries) + super().entries_held()
+        return count_blocks(self.unsent, self.outbox.entries) + super().blocks_held()
 
     def step(self) -> bool:
         """Send an output; if there is none, do as any order point."""
@@ -230,11 +224,8 @@ class GroupingPoint(OrderPoint):
             self.skips |= {ImposedSkip(entry.stage, entry.key)}
         if entry.kind is not EntryKind.ITEM:
             return
-        is_row = entry.row >= 0
-        self.group.append(
-            self.memory.read_rows(entry.block, entry.rows)[entry.row] if is_row else self.memory.read(entry.block)
-        )
-        self.drop_lease(entry.block)
+        self.group.append(self.value_of(entry))
+        self._give_back(entry)
         self._add_skips(entry.skips)
         if len(self.group) == self.size:
             self._flush()
@@ -275,12 +266,11 @@ class GroupingPoint(OrderPoint):
             after = self.cursor  # where the next group begins
             if index < len(values) - 1:
                 after = replace(self.group_start, emitted_count=index + 1, skips=self.skips)
-            block = self.memory.allocate(self.name, self.era, value)
             entry = Entry(
                 self.generation,
                 EntryKind.ITEM,
                 (self.number,),
-                block,
+                self.allocate(value),
                 after=after,
                 skips=self.skips,
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 from stagepipe.core import Cursor
 from tests.protocol_model.order_points import Grouping, GroupingPoint, Sink
-from tests.protocol_model.packets import Hop
+from tests.protocol_model.packets import Hop, count_blocks
 from tests.protocol_model.processes import Process, SharedState
 from tests.protocol_model.rules import Rule
 from tests.protocol_model.sources import Source
@@ -26,6 +26,8 @@ _SUPERVISOR_CHANCE = 0.2
 _KILL_CHANCE = 0.004
 _REPORT_CHANCE = 0.05
 _LOSS_CHANCE = 0.02
+_MAX_DEATHS = 1000
+"""More mean that the item that kills is not found."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,11 @@ class StageStep:
     function: Function
     workers: int
     deadly: DeadlyValues | None = None
+    threads: int = 1
+    """How many items may be in progress in a worker."""
 
     def __str__(self) -> str:
-        return f"stage * {self.workers}"
+        return f"stage * {self.workers}" + (f" of {self.threads} threads" if self.threads > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Outcome(enum.Enum):
     FINISHED = "finished"
     FAILED = "failed: an item is poison, or seeks do not end a stall"
     STUCK = "stuck: no process can do anything"
-    ENDLESS = "endless: too many steps"
+    ENDLESS = "endless: too many steps or deaths"
 
 
 @dataclass
@@ -87,6 +91,7 @@ class Pipeline:
         stream: bool = False,
         max_entries: int = 1,
         max_rows: int = 1,
+        sends_ranges: bool = False,
         any_order: bool = False,
         on_poison: OnPoison | None = None,
         broken: Rule | None = None,
@@ -95,9 +100,10 @@ class Pipeline:
         self._window = window
         self._hop_capacity = hop_capacity
         groupings = sum(isinstance(step, GroupingStep) for step in steps)
-        self.shared = SharedState(Board(segments=groupings + 1), broken, max_entries=max_entries, any_order=any_order)
+        board = Board(segments=groupings + 1)
+        self.shared = SharedState(rnd, board, broken, max_entries=max_entries, max_rows=max_rows, any_order=any_order)
         self.hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
-        source = Source(rnd, self.shared, self.hops[0], items=items, window=window, stream=stream, max_rows=max_rows)
+        source = Source(self.shared, self.hops[0], items=items, window=window, stream=stream, sends_ranges=sends_ranges)
         self.processes: list[Process] = [source]
         segment = 0
         for stage, step in enumerate(steps):
@@ -122,6 +128,8 @@ class Pipeline:
         idle = 0
         troubles = Troubles(kills, losses)
         for _ in range(MAX_STEPS):
+            if self.supervisor.machine.era > _MAX_DEATHS:
+                return Outcome.ENDLESS
             chance = self._rnd.random()
             self.supervisor.observe()
             if self._let_supervisor_act(chance):
@@ -189,8 +197,8 @@ class Pipeline:
         late = any(process.generation != self.supervisor.machine.generation for process in self.processes)
         if late or any(process.leases for process in self.processes):
             return 0
-        in_hops = sum(len(packet) for hop in self.hops for packet in hop.queue)
-        in_processes = sum(process.entries_held() for process in self.processes)
+        in_hops = sum(count_blocks(packet) for hop in self.hops for packet in hop.queue)
+        in_processes = sum(process.blocks_held() for process in self.processes)
         return max(0, len(self.shared.memory.values) - in_hops - in_processes)
 
     def _processes_of(self, step: Step, stage: int, segment: int) -> list[Process]:
@@ -204,6 +212,7 @@ class Pipeline:
                     stage=str(stage),
                     function=step.function,
                     deadly=step.deadly,
+                    threads=step.threads,
                     **hops,
                 )
                 for worker in range(step.workers)
@@ -220,7 +229,8 @@ class Pipeline:
 
     def _kill_one(self) -> None:
         process = self._rnd.choice(self.processes)
-        if self.supervisor.has_started(process):
+        # A single item in progress would be blamed, rightly; but then no output would be the right one.
+        if self.supervisor.has_started(process) and sum(not call.has_ended for call in process.calls) != 1:
             process.die()
             self.supervisor.handle_death(process)
 

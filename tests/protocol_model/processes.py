@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from stagepipe.core import Cursor, ImposedSkip
 from tests.protocol_model.memory import Block, Memory
-from tests.protocol_model.packets import Entry, Inbox
+from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
 from tests.protocol_model.rules import Rule
-from tests.protocol_model.windows import Board
+from tests.protocol_model.windows import Board, CurrentItem
 
 START = Cursor()
+_JOIN_CHANCE = 0.8
+"""That an item is one of those that may share a chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +32,22 @@ class Seek:
     """The number of an order point's next output."""
     imposed_skips: frozenset[ImposedSkip] = frozenset()
     """What the stages must skip, whether or not they would fail again."""
+    lone_items: frozenset[tuple[str, int]] = frozenset()
+    """The stages and items that a worker processes while it processes no other."""
 
 
 @dataclass
 class SharedState:
     """The memory that every process can see."""
 
+    rnd: random.Random
     board: Board
     broken: Rule | None = None
     memory: Memory = field(default_factory=Memory)
     max_entries: int = 1
     """How many entries a packet may have."""
+    max_rows: int = 1
+    """How many items a chunk may have; 1: there are no chunks."""
     any_order: bool = False
     """Whether the sink delivers leaves as they arrive. Then there is one segment."""
     wiped_value_seen: bool = False
@@ -47,9 +57,16 @@ class SharedState:
         """Whether the processes follow the rule in this run."""
         return self.broken is not rule
 
+    def joins_chunk(self) -> bool:
+        """Whether the next item may share a chunk."""
+        return self.max_rows > 1 and self.rnd.random() < _JOIN_CHANCE
+
 
 class Process:
     """A process with an arena and leases. It is dead until it, or its successor, receives a seek."""
+
+    LEAVES_CHUNK: ClassVar = Rule.LEAVE_CHUNK_AT_SEEK
+    """The rule by which it leaves the rest of a chunk."""
 
     def __init__(self, name: str, segment: int, shared: SharedState) -> None:
         self.name = name
@@ -59,7 +76,15 @@ class Process:
         self.board = shared.board
         self.generation = 0
         self.era = 0
+        self.epoch = 0
         self.leases: list[Block] = []
+        self.rows: deque[Entry] = deque()
+        """The rest of the chunk in hand. Its values were copied out of the block."""
+        self.outbox: Outbox | None = None
+        self.calls: list[Any] = []
+        """The items in progress, of a worker."""
+        self.timed_out: CurrentItem | None = None
+        """The item that was in progress for too long, so that the process was killed."""
         self.dead = True
         self.first_era = 0
         """In which it was started. It waits for a seek of this era or a later one."""
@@ -77,20 +102,48 @@ class Process:
     def die(self) -> None:
         """Lose all that the process holds."""
         self.leases = []
+        self.rows.clear()
+        if self.outbox:
+            self.outbox.clear()
         self.dead = True
 
-    def entries_held(self) -> int:
-        """How many entries are inside the process, received or ready to be sent."""
+    def blocks_held(self) -> int:
+        """How many blocks are inside the process without a lease, received or ready to be sent."""
         return 0
+
+    def make_outbox(self, hop: Hop) -> Outbox:
+        """The outbox of a process that sends to `hop`."""
+        shared = self.shared
+        return Outbox(
+            shared.rnd,
+            hop,
+            self.allocate,
+            max_entries=shared.max_entries,
+            max_rows=shared.max_rows,
+            broken=shared.broken,
+        )
+
+    def allocate(self, value: Any) -> Block:
+        """A new block of the own arena."""
+        return self.memory.allocate(self.name, self.era, value)
 
     def enter(self, seek: Seek) -> None:
         """Work in the seek's generation and era from now on."""
         self.generation = seek.generation
         self.era = seek.era
+        self.epoch = seek.epoch
+        if self.shared.keeps(self.LEAVES_CHUNK):
+            self.rows.clear()
+        if self.outbox:
+            is_kept = not self.shared.keeps(Rule.DISCARD_CHUNK_AT_SEEK)
+            self.outbox.rows = [row._replace(generation=self.generation) for row in self.outbox.rows if is_kept]
         self.on_entry(self)
 
     def accept(self, inbox: Inbox) -> Entry | None:
-        """Take an entry and lease its block. One of an older generation is dropped and its block given back: None."""
+        """Take an entry and lease its block. One of an older generation is dropped and its block given back: None.
+
+        None for a chunk too: its items are in hand from now on.
+        """
         must_check = inbox.is_first or self.shared.keeps(Rule.CHECK_EACH_ENTRY)
         entry = inbox.take()
         if not must_check:
@@ -101,7 +154,23 @@ class Process:
             return None
         if entry.block:
             self.leases.append(entry.block)
+        if entry.kind is EntryKind.CHUNK:
+            self.rows.extend(entry.iter_rows(self.memory.read_rows(entry.block, entry.rows)))
+            self.drop_lease(entry.block)
+            return None
+        if entry.kind is EntryKind.RANGE:
+            items = range(entry.key[0], entry.key[0] + entry.rows)
+            self.rows.extend(entry.iter_rows([("s", self.epoch, item) for item in items]))
+            return None
         return entry
+
+    def must_wait_with(self, entry: Entry) -> bool:
+        """Whether the entry is of a newer generation: it waits in hand until its seek arrives here."""
+        return entry.generation > self.generation and self.shared.keeps(Rule.WAIT_FOR_OWN_SEEK)
+
+    def value_of(self, entry: Entry) -> Any:
+        """The value of an item."""
+        return self.memory.read(entry.block) if entry.block else entry.value
 
     def drop_lease(self, block: Block) -> None:
         """End a lease."""
@@ -113,4 +182,4 @@ class Process:
         if block.era == self.era or not self.shared.keeps(Rule.COPY_OLD_BLOCKS):
             self.memory.retain(block)
             return block
-        return self.memory.allocate(self.name, self.era, self.memory.read(block))
+        return self.allocate(self.memory.read(block))

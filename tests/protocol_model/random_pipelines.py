@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,7 +38,9 @@ class Case:
     max_entries: int = 1
     """How many entries a packet may have."""
     max_rows: int = 1
-    """How many items a chunk may have. More than 1 only where Batch is the second step, after an index."""
+    """How many items a chunk may have."""
+    sends_ranges: bool = False
+    """Whether the source sends ranges, for the workers of the first step to read."""
     any_order: bool = False
     on_poison: OnPoison | None = None
     """What becomes of poison; None if no value kills."""
@@ -67,23 +68,27 @@ class Case:
             stream=self.stream,
             max_entries=self.max_entries,
             max_rows=self.max_rows,
+            sends_ranges=self.sends_ranges,
             any_order=self.any_order,
             on_poison=self.on_poison,
             broken=broken,
         )
 
     def __str__(self) -> str:
-        return " -> ".join(["stream" if self.stream else "index", *map(str, self.steps)])
+        source = "stream" if self.stream else "ranges" if self.sends_ranges else "index"
+        return " -> ".join([source, *map(str, self.steps)])
 
 
 def random_case(rnd: random.Random) -> Case:
     """One to five steps, and at times an Unbatch after a Batch; up to 40 items.
 
-    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish, in most a packet
-    may have several entries, and in a quarter a stage and the Batch after it come first and take chunks.
+    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish; in most a packet
+    may have several entries and a chunk several items, and in some a worker has several items in progress.
     """
     flaky = rnd.random() < 0.3
     steps: list[Step] = []
+    if flaky and rnd.random() < 0.3:  # a skip that shapes an item, and a cursor inside that item
+        steps = [StageStep(RandomFunction(rnd, flaky=True), 2), GroupingStep(Grouping.BATCH, 5), StageStep(unbatch, 2)]
     for _ in range(rnd.randint(1, 5)):
         chance = rnd.random()
         if chance < 0.25:
@@ -93,7 +98,7 @@ def random_case(rnd: random.Random) -> Case:
         elif chance < 0.35:
             steps.append(GroupingStep(Grouping.SHUFFLE, rnd.randint(1, 6)))
         else:
-            steps.append(StageStep(RandomFunction(rnd, flaky=flaky), rnd.randint(1, 4)))
+            steps.append(StageStep(RandomFunction(rnd, flaky=flaky), rnd.randint(1, 4), threads=_choose_threads(rnd)))
     case = Case(
         steps=steps,
         items=rnd.randint(0, 40),
@@ -102,16 +107,11 @@ def random_case(rnd: random.Random) -> Case:
         stream=rnd.random() < 0.4,
         flaky=flaky,
     )
-    chunk_rnd = random.Random(copy.copy(rnd).random())  # copies, so that each seed keeps its pipeline
-    return _with_troubles(_with_chunks(case, chunk_rnd), copy.copy(rnd))
+    return _with_troubles(case, rnd)
 
 
-def _with_chunks(case: Case, rnd: random.Random) -> Case:
-    if case.stream or rnd.random() < 0.6:
-        return case
-    first = StageStep(RandomFunction(rnd, flaky=case.flaky), rnd.randint(1, 3))
-    batch = GroupingStep(Grouping.BATCH, rnd.randint(1, 7))
-    return replace(case, steps=[first, batch, *case.steps[:3]], max_rows=rnd.randint(2, 6))
+def _choose_threads(rnd: random.Random) -> int:
+    return rnd.choice((1, 1, 2, 4))
 
 
 def _with_troubles(case: Case, rnd: random.Random) -> Case:
@@ -120,6 +120,7 @@ def _with_troubles(case: Case, rnd: random.Random) -> Case:
     if not case.flaky and rnd.random() < 0.3:
         on_poison = OnPoison(max_kills=rnd.randint(1, 3), fails=rnd.random() < 0.3)
         steps = [_make_deadly(step, rnd, on_poison.max_kills) for step in steps]
+    max_rows = rnd.choice((1, 2, 4, 6))
     groups = any(isinstance(step, GroupingStep) for step in steps)
     return replace(
         case,
@@ -128,11 +129,15 @@ def _with_troubles(case: Case, rnd: random.Random) -> Case:
         any_order=not groups and rnd.random() < 0.5,
         losses=0 if case.flaky or rnd.random() < 0.7 else rnd.randint(1, 6),
         max_entries=rnd.choice((1, 1, 2, 4)),
+        max_rows=max_rows,
+        sends_ranges=max_rows > 1 and not case.stream and isinstance(steps[0], StageStep) and rnd.random() < 0.5,
     )
 
 
 def _make_deadly(step: Step, rnd: random.Random, max_kills: int) -> Step:
-    return replace(step, deadly=DeadlyValues(rnd, max_kills)) if isinstance(step, StageStep) else step
+    if isinstance(step, GroupingStep):
+        return step
+    return replace(step, deadly=DeadlyValues(rnd, max_kills), threads=max(step.threads, rnd.choice((1, 4))))
 
 
 def plain_run(case: Case, epoch: int) -> list[Any]:

@@ -42,12 +42,12 @@ class Reorder:
         if key[0] < self.item or key in self._held:
             self._give_back(entry)
             return
-        if entry.kind is EntryKind.ITEM and self._is_out(key) and self._remember_last:
+        if entry.kind is EntryKind.ITEM and self.is_out(key) and self._remember_last:
             self._give_back(entry)  # the output is out already: only its place in the order counts
-            entry = entry._replace(kind=EntryKind.TOMBSTONE, block=None)
+            entry = entry._replace(kind=EntryKind.TOMBSTONE, block=None, value=None)
         if entry.kind is EntryKind.ITEM and self._any_order:
             self._early.append(entry)
-            entry = entry._replace(kind=EntryKind.TOMBSTONE, block=None)
+            entry = entry._replace(kind=EntryKind.TOMBSTONE, block=None, value=None)
         self.origins[key[0]] = entry
         self._parents.update(key[:length] for length in range(1, len(key)))
         if entry.kind is EntryKind.CLOSE:
@@ -64,7 +64,7 @@ class Reorder:
             leaves: list[Entry] = []
             complete = self._collect((self.item,), leaves)
             for leaf in leaves:
-                if not self._is_out(leaf.key) or (not self._remember_last and leaf.key not in self._yielded):
+                if not self.is_out(leaf.key) or (not self._remember_last and leaf.key not in self._yielded):
                     self._yielded.add(leaf.key)
                     self._last = leaf.key
                     yield leaf
@@ -87,7 +87,8 @@ class Reorder:
             part += 1
         return True
 
-    def _is_out(self, key: Key) -> bool:
+    def is_out(self, key: Key) -> bool:
+        """Whether a leaf was output before the cursor."""
         return key in self._emitted_keys or (self._last is not None and key <= self._last)
 
     def _next_item(self) -> None:

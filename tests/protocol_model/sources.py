@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 from tests.protocol_model.memory import Block
-from tests.protocol_model.packets import Entry, EntryKind, Hop, Outbox
+from tests.protocol_model.packets import Entry, EntryKind, Hop, count_blocks
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.rules import Rule
 
@@ -20,29 +19,26 @@ class Source(Process):
     A stream keeps its items until they are delivered, to send them again after a seek. If it dies, its successor reads
     the stream again from the start and skips to the cursor; here that is the same as an index.
 
-    With `max_rows` above 1 an index sends up to so many consecutive items in a chunk.
+    With `sends_ranges` an index sends numbers of items, and the workers make the items.
     """
 
     def __init__(
         self,
-        rnd: random.Random,
         shared: SharedState,
         outgoing: Hop,
         *,
         items: int,
         window: int,
         stream: bool,
-        max_rows: int,
+        sends_ranges: bool,
     ) -> None:
         super().__init__("source", 0, shared)
-        self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
+        self.outbox = self.make_outbox(outgoing)
         self.items = items
         self.window = window
         self.stream = stream
-        self._rnd = rnd
-        self._max_rows = max_rows
-        self._skipped_items: frozenset[int] = frozenset()
-        self.epoch = 0
+        self._sends_ranges = sends_ranges
+        self._rnd = shared.rnd
         self.first = 0
         self.next = 0
         self.kept: dict[tuple[int, int], Block] = {}
@@ -54,23 +50,20 @@ class Source(Process):
         """Begin at the cursor's item."""
         self.dead = False
         self.enter(seek)
-        self.epoch = seek.epoch
         self.first = seek.cursor.item
         self.next = seek.cursor.item
-        self._skipped_items = frozenset(skip.key[0] for skip in seek.imposed_skips if skip.stage == "0")
 
     def die(self) -> None:
         """Lose the kept items too."""
         super().die()
         self.kept = {}
-        self.outbox.entries = []
 
-    def entries_held(self) -> int:
+    def blocks_held(self) -> int:
         """Made and held back."""
-        return len(self.outbox.entries)
+        return count_blocks(self.outbox.entries)
 
     def step(self) -> bool:
-        """Send one item or a chunk, if the hop and the window allow it; at the end, publish the total."""
+        """Send one item or a range, if the hop and the window allow it; at the end, publish the total."""
         if self.dead:
             return False
         self._release_delivered()
@@ -79,24 +72,19 @@ class Source(Process):
         admitted = min(self._consumed() + self.window, self.items) - self.next
         if self.outbox.is_full() or admitted <= 0:
             return self.outbox.flush_before_wait()
-        rows = self._choose_rows(admitted)
-        if rows > 1:
-            values = tuple(("s", self.epoch, item) for item in range(self.next, self.next + rows))
-            block = self.memory.allocate(self.name, self.era, values)
-            self.outbox.put(Entry(self.generation, EntryKind.CHUNK, (self.next,), block, rows=rows))
-        else:
-            self.outbox.put(Entry(self.generation, EntryKind.ITEM, (self.next,), self._block()))
-        self.next += rows
+        if self._sends_ranges:
+            rows = self._rnd.randint(1, min(self.shared.max_rows, admitted))
+            self.outbox.put(Entry(self.generation, EntryKind.RANGE, (self.next,), rows=rows))
+            self.next += rows
+            return True
+        block = self._block()
+        entry = Entry(self.generation, EntryKind.ITEM, (self.next,), block)
+        if self.shared.joins_chunk():
+            entry = entry._replace(block=None, value=self.memory.read(block))
+            self.memory.release(block)
+        self.outbox.put(entry)
+        self.next += 1
         return True
-
-    def _choose_rows(self, admitted: int) -> int:
-        """How many items to send together: any number, because the product's depends on the time."""
-        if self._max_rows == 1:
-            return 1
-        rows = min(self._rnd.randint(1, self._max_rows), admitted)
-        if not self.shared.keeps(Rule.SEND_SKIPS_ALONE):
-            return rows
-        return max(next((row for row in range(rows) if self.next + row in self._skipped_items), rows), 1)
 
     def _release_delivered(self) -> None:
         if not self.kept:
@@ -123,7 +111,7 @@ class Source(Process):
             if self.kept[place].era < self.era and self._rnd.random() < _FORGET_CHANCE:
                 self.drop_lease(self.kept.pop(place))
             return block
-        block = self.memory.allocate(self.name, self.era, ("s", *place))
+        block = self.allocate(("s", *place))
         if self.stream:
             self.memory.retain(block)
             self.leases.append(block)

@@ -53,7 +53,7 @@ class RandomFunction:
             return [("g", part, value) for part in range(rnd.randint(0, self._max_parts))]
         if self.kind == "filter" and rnd.random() < 0.4:
             return SpecialResult.DROPPED
-        if self._flaky and rnd.random() < 0.1 and value not in self._failed:
+        if self._flaky and rnd.random() < 0.3 and value not in self._failed:
             self._failed.add(value)
             return SpecialResult.FAILED
         return ("m", value)
@@ -77,6 +77,10 @@ class DeadlyValues:
             return False
         self._kills[value] += 1
         return self.is_poison(value) or self._kills[value] < self._max_kills
+
+    def hangs(self, value: Any) -> bool:
+        """Whether it kills by taking too long, so that the supervisor knows which item it was."""
+        return random.Random(f"{self._draw(value)}").random() < 0.3
 
     def _draw(self, value: Any) -> float:
         return random.Random(f"{self._salt}{value}").random()

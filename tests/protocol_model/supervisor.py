@@ -10,11 +10,11 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stagepipe.core import Cursor, ImposedSkip, split_by_segment
 from stagepipe.plan import StagePlan
-from stagepipe.runtime.protocol import ForcedSkip, StaleLeasesEvent
+from stagepipe.runtime.protocol import ForcedSkip, StaleLeasesEvent, UnbatchedRange
 from stagepipe.runtime.supervisor.recovery import (
     Action,
     Answered,
@@ -49,6 +49,9 @@ _LONG_UPTIME_NS = 10**10
 _NO_STAGE = StagePlan(name="none", target=Target("none"))
 
 
+_Named = TypeVar("_Named", ForcedSkip, UnbatchedRange)
+
+
 class OnPoison(NamedTuple):
     """What becomes of an item that kills workers."""
 
@@ -58,13 +61,16 @@ class OnPoison(NamedTuple):
     """Whether poison ends the run. Otherwise it is skipped."""
 
 
+_NO_POISON = OnPoison(max_kills=10**9, fails=False)
+
+
 class _BrokenPolicy(RestartPolicy):
     """The product's policy, with one rule broken."""
 
     def __init__(self, broken: Rule | None) -> None:
         super().__init__(max_restarts=10**9)
         self._broken = broken
-        self._named: set[ForcedSkip] = set()
+        self._named: set[ForcedSkip | UnbatchedRange] = set()
 
     def decide(self, death: WorkerDeath) -> float | str:
         if self._broken is Rule.RETRY_BEFORE_SKIP:
@@ -73,10 +79,17 @@ class _BrokenPolicy(RestartPolicy):
 
     def find_poison(self, epoch: int) -> list[ForcedSkip]:
         skips = super().find_poison(epoch)
-        if self._broken is Rule.KEEP_POISON_SKIPS:
-            skips = [skip for skip in skips if skip not in self._named]
-            self._named.update(skips)
-        return skips
+        return self._forget(skips) if self._broken is Rule.KEEP_POISON_SKIPS else skips
+
+    def find_unbatched_ranges(self, epoch: int) -> list[UnbatchedRange]:
+        ranges = super().find_unbatched_ranges(epoch)
+        return self._forget(ranges) if self._broken is Rule.KEEP_SUSPECTS else ranges
+
+    def _forget(self, named: list[_Named]) -> list[_Named]:
+        """What was not named before."""
+        named = [each for each in named if each not in self._named]
+        self._named.update(named)
+        return named
 
 
 class _BrokenRecovery(Recovery):
@@ -102,6 +115,8 @@ class _BrokenRecovery(Recovery):
     def _blame(self, death: WorkerDeath) -> WorkerDeath:
         if self._broken is Rule.BLAME_IN_ITS_EPOCH:
             return replace(death, epoch=self.epoch)
+        if self._broken is Rule.BLAME_NONE_OF_SEVERAL:
+            death = replace(death, suspects=())
         return super()._blame(death)
 
 
@@ -140,6 +155,10 @@ class Supervisor:
         """Poison items, and from which generation on they are skipped."""
         self.poison_tried_again = False
         """Whether a worker has processed an item that the seek it had entered named as poison."""
+        self._named_as_lone: dict[tuple[int, str, int], int] = {}
+        """Items to try alone, with epoch and stage, and from which generation on."""
+        self.suspect_with_others = False
+        """Whether a worker had such an item in progress with others."""
         for process in processes:
             process.on_entry = self._report_leases
 
@@ -163,10 +182,13 @@ class Supervisor:
         self._not_ready.add(dead)
         self._starting = [process for process in self._starting if process is not dead]
         self.seeks = [(process, seek) for process, seek in self.seeks if process is not dead]
-        item = self._shared.board.current_items.pop(dead.name, None)
-        if item is None or self._on_poison is None:
-            item = CurrentItem(self.machine.epoch, "none", ())
-        self.poison_tried_again |= dead.generation >= self._named_as_poison.get(item, dead.generation + 1)
+        items = list(self._shared.board.current_items.pop(dead.name, {}).values())
+        if dead.timed_out:
+            items = [dead.timed_out] if self._shared.keeps(Rule.BLAME_WHAT_TIMED_OUT) else items[:1]
+        dead.timed_out = None
+        for item in items:
+            self.poison_tried_again |= dead.generation >= self._named_as_poison.get(item, dead.generation + 1)
+        item = items[0] if items else CurrentItem(self.machine.epoch, "none", ())
         self._do(
             WorkerDeath(
                 stage=self._make_stage(item.stage),
@@ -177,14 +199,13 @@ class Supervisor:
                 died_at_ns=self._now_ns,
                 epoch=item.epoch,
                 key=item.key,
+                suspects=[(each.key[0], each.key[0]) for each in items] if len(items) > 1 else [],
                 uptime_ns=_LONG_UPTIME_NS,
             )
         )
 
     def _make_stage(self, name: str) -> StagePlan:
-        poison = self._on_poison
-        if poison is None:
-            return _NO_STAGE
+        poison = self._on_poison or _NO_POISON
         on_error = "fail" if poison.fails else "skip"
         return replace(_NO_STAGE, name=name, retries=poison.max_kills - 1, on_error=on_error)
 
@@ -206,6 +227,10 @@ class Supervisor:
             and sink.delivery_count > self._delivered_before_seek
         ):
             self._do(Delivered(self._now_ns))
+        for process in self._processes if self._named_as_lone else ():
+            items = self._shared.board.current_items.get(process.name, {}).values()
+            since = [self._named_as_lone.get((each.epoch, each.stage, each.key[0])) for each in items]
+            self.suspect_with_others |= len(items) > 1 and any(each and each <= process.generation for each in since)
 
     def _report_leases(self, process: Process) -> None:
         """A process has entered an era, or has dropped leases on older blocks since its last report."""
@@ -302,6 +327,9 @@ class Supervisor:
         for skip in seek.forced_skips:
             if skip.kill_count:
                 self._named_as_poison.setdefault(CurrentItem(seek.epoch, skip.stage, skip.key), seek.generation)
+        for each in seek.unbatched_ranges:
+            for item in range(each.first_item, each.last_item + 1):
+                self._named_as_lone.setdefault((seek.epoch, each.stage, item), seek.generation)
         board = self._shared.board
         board.first_numbers = [each.item for each in cursors[1:]] + [0]
         self._current = [
@@ -312,6 +340,11 @@ class Supervisor:
                 cursor=cursor,
                 first_number=first_number,
                 imposed_skips=frozenset(ImposedSkip(skip.stage, skip.key) for skip in seek.forced_skips),
+                lone_items=frozenset(
+                    (each.stage, item)
+                    for each in seek.unbatched_ranges
+                    for item in range(each.first_item, each.last_item + 1)
+                ),
             )
             for cursor, first_number in zip(cursors, board.first_numbers, strict=True)
         ]

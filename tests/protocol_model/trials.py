@@ -67,6 +67,8 @@ def _run(case: Case, pipeline: Pipeline, *, kills: int) -> str | None:
         return f"epoch {epoch}: a stage function received a wiped value"
     if pipeline.supervisor.poison_tried_again:
         return f"epoch {epoch}: a worker processed an item that it should have skipped as poison"
+    if pipeline.supervisor.suspect_with_others:
+        return f"epoch {epoch}: an item that was to be tried alone was in progress with others"
     delivered = pipeline.sink.delivered
     problem = (
         _repeated_or_wiped(case, delivered)
@@ -108,6 +110,7 @@ def _resumed(case: Case, seed: int, broken: Rule | None) -> str | None:
             items=case.items,
             max_entries=case.max_entries,
             max_rows=case.max_rows,
+            sends_ranges=case.sends_ranges,
             any_order=case.any_order,
             on_poison=case.on_poison,
             broken=broken,

@@ -23,8 +23,8 @@ class Board:
         self._totals = [(0, -1)] * segments
         self.first_numbers = [0] * segments
         """Per order point: the number of its first output after the latest seek."""
-        self.current_items: dict[str, CurrentItem] = {}
-        """What each worker is processing. It stays when the worker dies."""
+        self.current_items: dict[str, dict[int, CurrentItem]] = {}
+        """What each worker is processing, by slot. It stays when the worker dies."""
 
     def publish_consumed(self, segment: int, generation: int, items: int) -> None:
         """The order point that ends `segment` has consumed all items below this number."""

@@ -1,24 +1,37 @@
-"""The workers of a stage: they share the hop before it and the hop after it.
-
-A chunk is processed item by item. The results that are values become rows of a chunk; any other result cuts it.
-"""
+"""The workers of a stage: they share the hop before it and the hop after it."""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from stagepipe.core import ImposedSkip, Key
 from tests.protocol_model.memory import WIPED
-from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
+from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, count_blocks
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.rules import Rule
 from tests.protocol_model.stage_functions import DeadlyValues, Function, SpecialResult
 from tests.protocol_model.windows import CurrentItem
 
+_END_CHANCE = 0.25
+"""That a call ends, in a step of its worker."""
+
+
+@dataclass
+class Call:
+    """An item in progress, or one whose result waits for those before it."""
+
+    entry: Entry
+    slot: int = 0
+    """Its place on the board."""
+    result: Any = None
+    """None while it lasts. An entry that is passed on has None for good."""
+    has_ended: bool = False
+
 
 class Worker(Process):
-    """Calls the stage's function on one item at a time, of a chunk too."""
+    """Calls the stage's function on up to `threads` items at once. The results leave in the order of the items."""
 
     def __init__(
         self,
@@ -29,6 +42,7 @@ class Worker(Process):
         stage: str,
         function: Function,
         deadly: DeadlyValues | None,
+        threads: int,
         incoming: Hop,
         outgoing: Hop,
     ) -> None:
@@ -36,18 +50,13 @@ class Worker(Process):
         self.stage = stage
         self.function = function
         self._deadly = deadly
-        self._epoch = 0
+        self._threads = threads
         self.inbox = Inbox(incoming)
-        self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
+        self.outbox = self.make_outbox(outgoing)
         self.unsent: deque[Entry] = deque()
         self.imposed_skips: frozenset[ImposedSkip] = frozenset()
+        self._lone_items: frozenset[tuple[str, int]] = frozenset()
         self.received_seek: Seek | None = None
-        self._chunk: Entry | None = None
-        """The chunk in hand."""
-        self._next_row = 0
-        self._rows: list[Any] = []
-        """Results that were not sent, of consecutive items from `_rows_key` on."""
-        self._rows_key: Key = ()
 
     def seek(self, seek: Seek) -> None:
         """The control thread receives the seek; the main thread enters it between items."""
@@ -59,44 +68,26 @@ class Worker(Process):
         super().die()
         self.unsent.clear()
         self.inbox.entries.clear()
-        self.outbox.entries = []
         self.received_seek = None
-        self._chunk = None
-        self._rows = []
+        self.calls = []
 
-    def entries_held(self) -> int:
+    def blocks_held(self) -> int:
         """Made and not sent, held back, and in hand."""
-        return len(self.unsent) + len(self.outbox.entries) + len(self.inbox.entries)
+        return count_blocks(self.unsent, self.outbox.entries, self.inbox.entries)
 
     def step(self) -> bool:
-        """Send an entry, enter a seek, read a packet or process an entry in hand: the first that is possible."""
+        """Send an entry, enter a seek, end a call, begin one or read a packet: the first that is possible."""
         if self.dead:
             return False
         if self.unsent:
             return self._send()
-        if self.received_seek or self._chunk is not None:
-            self._enter_seek_or_process_row()
+        if self.received_seek and not (self.calls and self.shared.keeps(Rule.END_CALLS_BEFORE_SEEK)):
+            self._enter_seek(self.received_seek)
             return True
-        inbox = self.inbox
-        if not inbox.entries:
-            return inbox.read() or self.outbox.flush_before_wait()
-        if inbox.entries[0].generation > self.generation:  # the entry waits in hand until its seek arrives here
-            return self.outbox.flush_before_wait()
-        entry = self.accept(inbox)
-        if entry is not None:
-            self._process(entry)
-        return True
-
-    def _enter_seek_or_process_row(self) -> None:
-        seek = self.received_seek
-        if seek is None:
-            self._process_row()
-            return
-        self.enter(seek)
-        self.imposed_skips = seek.imposed_skips
-        self._epoch = seek.epoch
-        self.received_seek = None
-        self._leave_chunk()
+        if self.calls and (self.received_seek or self.shared.rnd.random() < _END_CHANCE):
+            self._end_call(self.shared.rnd.choice([call for call in self.calls if not call.has_ended]))
+            return True
+        return self._take_next() if self._may_go_on() else self.outbox.flush_before_wait()
 
     def _send(self) -> bool:
         if self.outbox.is_full():
@@ -104,90 +95,106 @@ class Worker(Process):
         self.outbox.put(self.unsent.popleft())
         return True
 
-    def _leave_chunk(self) -> None:
-        if self._chunk is None:
-            return
-        if not self.shared.keeps(Rule.LEAVE_CHUNK_AT_SEEK):
-            self._chunk = self._chunk._replace(generation=self.generation)
-            return
-        self.drop_lease(self._chunk.block)
-        self._chunk = None
-        self._rows = []
+    def _enter_seek(self, seek: Seek) -> None:
+        self.enter(seek)
+        self.imposed_skips = seek.imposed_skips
+        self._lone_items = seek.lone_items
+        self.received_seek = None
 
-    def _process(self, entry: Entry) -> None:
-        if entry.block is None:
-            self.unsent.append(entry)
-        elif ImposedSkip(self.stage, entry.key) in self.imposed_skips:
-            self._emit(entry, SpecialResult.FAILED)
-            self.drop_lease(entry.block)
-        elif entry.kind is EntryKind.CHUNK:
-            self._chunk = entry
-            self._next_row = 0
+    def _may_go_on(self) -> bool:
+        """Whether the next item, if there is one in hand, may be in progress together with those that are."""
+        entries = self.rows or self.inbox.entries
+        if not entries or not self.calls:
+            return True
+        if len(self.calls) >= self._threads:
+            return False
+        keys = [entries[0].key, *(call.entry.key for call in self.calls)]
+        is_lone = any((self.stage, key[0]) in self._lone_items for key in keys)
+        return not (is_lone and self.shared.keeps(Rule.TRY_SUSPECTS_ALONE))
+
+    def _take_next(self) -> bool:
+        inbox = self.inbox
+        if self.rows:
+            self._begin_call(self.rows.popleft())
+            return True
+        if not inbox.entries and inbox.read():
+            return True
+        if not inbox.entries or self.must_wait_with(inbox.entries[0]):
+            return self.outbox.flush_before_wait()
+        entry = self.accept(inbox)
+        if entry is not None:
+            self._begin_call(entry)
+        return True
+
+    def _begin_call(self, entry: Entry) -> None:
+        call = Call(entry)
+        self.calls.append(call)
+        if entry.kind is not EntryKind.ITEM:
+            call.has_ended = True
+        elif self._is_skipped(entry):
+            call.result = SpecialResult.FAILED
+            call.has_ended = True
         else:
-            named_key = entry.key if self.shared.keeps(Rule.NAME_EACH_ENTRY) else self.inbox.first_key
-            self._call(entry, self.memory.read(entry.block), named_key)
-            if not self.dead:
-                self.drop_lease(entry.block)
+            slots = self.board.current_items.setdefault(self.name, {})
+            if self.shared.keeps(Rule.NAME_EACH_CALL):
+                call.slot = next(slot for slot in range(len(self.calls)) if slot not in self._used_slots())
+            slots[call.slot] = CurrentItem(self.epoch, self.stage, self._named_key(entry))
+            if self._threads == 1:
+                self._end_call(call)
+        self._emit_ended()
 
-    def _process_row(self) -> None:
-        """Process the next item of the chunk in hand; after the last, send the rows."""
-        chunk = self._chunk
-        value = self.memory.read_rows(chunk.block, chunk.rows)[self._next_row]
-        entry = Entry(chunk.generation, EntryKind.ITEM, (chunk.key[0] + self._next_row,))
-        self._call(entry, value, entry.key if self.shared.keeps(Rule.NAME_EACH_SAMPLE) else chunk.key)
-        self._next_row += 1
-        if not self.dead and self._next_row == chunk.rows:
-            self._send_rows(chunk.generation)
-            self.drop_lease(chunk.block)
-            self._chunk = None
+    def _used_slots(self) -> set[int]:
+        return {call.slot for call in self.calls[:-1] if not call.has_ended}
 
-    def _call(self, entry: Entry, value: Any, named_key: Key) -> None:
+    def _is_skipped(self, entry: Entry) -> bool:
+        key = entry.key if self.shared.keeps(Rule.SKIP_EACH_ROW) else entry.row_key(-max(entry.row, 0))
+        return ImposedSkip(self.stage, key) in self.imposed_skips
+
+    def _named_key(self, entry: Entry) -> Key:
+        if entry.row >= 0:
+            return entry.key if self.shared.keeps(Rule.NAME_EACH_ROW) else entry.row_key(-entry.row)
+        return entry.key if self.shared.keeps(Rule.NAME_EACH_ENTRY) else self.inbox.first_key
+
+    def _end_call(self, call: Call) -> None:
+        value = self.value_of(call.entry)
         self.shared.wiped_value_seen |= value == WIPED
-        self.board.current_items[self.name] = CurrentItem(self._epoch, self.stage, named_key)
-        if ImposedSkip(self.stage, entry.key) in self.imposed_skips:
-            result = SpecialResult.FAILED
-        elif self._deadly and self._deadly.kills(value):
+        slots = self.board.current_items[self.name]
+        if self._deadly and self._deadly.kills(value):
+            self.timed_out = slots.get(call.slot) if self._deadly.hangs(value) else None
             self.die()
             return
-        else:
-            result = self.function(value)
-        if self._chunk is None:
-            self._emit(entry, result)
-        else:
-            self._emit_row(entry, value if result is SpecialResult.UNCHANGED else result)
+        call.result = self.function(value)
+        call.has_ended = True
         if self.shared.keeps(Rule.CLEAR_CURRENT_ITEM):
-            del self.board.current_items[self.name]
+            slots.pop(call.slot, None)
+        self._emit_ended()
 
-    def _emit_row(self, entry: Entry, result: object) -> None:
-        """Keep a value as a row; send the rows before anything else."""
-        if isinstance(result, SpecialResult | list):
-            if self.shared.keeps(Rule.CUT_CHUNK_AT_GAP):
-                self._send_rows(entry.generation)
-            self._emit(entry, result)
-            return
-        if not self._rows:
-            self._rows_key = entry.key
-        self._rows.append(result)
+    def _emit_ended(self) -> None:
+        while self.calls and self.calls[0].has_ended:
+            call = self.calls.pop(0)
+            self._emit(call.entry._replace(generation=self.generation, row=-1), call.result)
+            if call.entry.block:
+                self.drop_lease(call.entry.block)
 
-    def _send_rows(self, generation: int) -> None:
-        if self._rows:
-            block = self.memory.allocate(self.name, self.era, tuple(self._rows))
-            rows = len(self._rows)
-            self.unsent.append(Entry(generation, EntryKind.CHUNK, self._rows_key, block, rows=rows))
-        self._rows = []
-
-    def _emit(self, entry: Entry, result: object) -> None:
-        if result is SpecialResult.FAILED:
-            self.unsent.append(entry._replace(kind=EntryKind.SKIP, block=None, stage=self.stage))
+    def _emit(self, entry: Entry, result: Any) -> None:
+        if result is None:
+            self.unsent.append(entry)
+        elif result is SpecialResult.FAILED:
+            self.unsent.append(entry._replace(kind=EntryKind.SKIP, block=None, value=None, stage=self.stage))
         elif result is SpecialResult.DROPPED:
-            self.unsent.append(entry._replace(kind=EntryKind.TOMBSTONE, block=None))
-        elif result is SpecialResult.UNCHANGED:
+            self.unsent.append(entry._replace(kind=EntryKind.TOMBSTONE, block=None, value=None))
+        elif result is SpecialResult.UNCHANGED and entry.block:
             self.unsent.append(entry._replace(block=self.pass_on(entry.block)))
         elif isinstance(result, list):
             for part, value in enumerate(result):
-                block = self.memory.allocate(self.name, self.era, value)
-                self.unsent.append(entry._replace(key=(*entry.key, part), block=block))
-            self.unsent.append(entry._replace(kind=EntryKind.CLOSE, block=None, parts=len(result)))
+                self._emit_value(entry._replace(key=(*entry.key, part)), value)
+            self.unsent.append(entry._replace(kind=EntryKind.CLOSE, block=None, value=None, parts=len(result)))
         else:
-            block = self.memory.allocate(self.name, self.era, result)
-            self.unsent.append(entry._replace(block=block))
+            self._emit_value(entry, entry.value if result is SpecialResult.UNCHANGED else result)
+
+    def _emit_value(self, entry: Entry, value: Any) -> None:
+        has_cursor = entry.after is not None and self.shared.keeps(Rule.SEND_CURSORS_ALONE)
+        if not has_cursor and self.shared.joins_chunk():
+            self.unsent.append(entry._replace(block=None, value=value))
+        else:
+            self.unsent.append(entry._replace(block=self.allocate(value), value=None))
