@@ -363,7 +363,7 @@ def _has_enough(plan: Plan, figures: LiveRun, source_items: int) -> bool:
 
 def _is_in_first_call(worker: ProcessRegion) -> bool:
     """Whether a worker processes an item in a stage that has not finished any: it may be loading a model."""
-    if not worker[ProcessCounter.CURRENT_ITEM_PLUS_ONE]:
+    if not worker[ProcessCounter.CURRENT_ITEM_PLUS_ONE] and not any(slot.key for slot in worker.slots):
         return False
     stage = worker.stage_region(worker[ProcessCounter.CURRENT_STAGE])
     return not stage[StageCounter.ITEMS] and not stage[StageCounter.PASSED_BY]

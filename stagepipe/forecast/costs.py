@@ -497,7 +497,7 @@ def _compute_process_cost(
     return ProcessCost(
         name=process.name,
         last_stage=process.stages[-1].name,
-        run_ns=work_ns * scheduled_fraction,
+        run_ns=work_ns * scheduled_fraction / process.first_stage.concurrency,
         call_ns=call_ns,
         loop_ns=loop_ns,
         cpu_ns=_estimate_cpu_ns(scheduler_times.cpu_ns, total_ns, elapsed_ns),

@@ -102,6 +102,14 @@ def test_the_first_item_does_not_count():
     assert costs_of_one_stage(1000, cpu_us=1000, first_us=900_000).processes[1].run_ns == 1000 * US
 
 
+def test_the_threads_of_a_worker_share_its_items():
+    stages = (stage_record("source", 10), stage_record("double", 800))
+    probed = record(*stages, hops=(hop_record("source", "double"), hop_record("double", "sink")))
+    cost = compute_costs(plan(stage("double", concurrency=8)), probed, {}).processes[1]
+    assert cost.run_ns == pytest.approx(100 * US, rel=0.02)
+    assert "concurrency" in cost.unfusable_reason
+
+
 def test_attempts_that_failed_are_part_of_the_cost():
     repeated = stage_record("double", 10, retries=2 * ITEMS, repeated_ns=20 * US * ITEMS)
     probed = record(
