@@ -242,7 +242,7 @@ class Sender:
         self.last_send_ns = send_ns = perf_counter_ns() - encoded_ns - waited_ns
         nbytes = len(packet)
         self.counts.pipe_messages += 1
-        self.counts.inline_bytes += nbytes
+        self.counts.inline_bytes += len(data)
         self._recorder.add((encode_ns, 0, begin_ns - self._chunk_ns, send_ns, waited_ns), (_PIPE, nbytes, send_ns))
         return True
 
