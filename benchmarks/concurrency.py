@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from benchmarks.common.command import add_names, finish, make_parser, open_run
-from benchmarks.common.concurrent_stages import serve
 from benchmarks.common.figures import format_figures
+from benchmarks.common.stages import serve
 from benchmarks.common.turn import CpuMeter, take_rounds
 from stagepipe import Pipeline
 
-_STAGES = "benchmarks.common.concurrent_stages"
+_STAGES = "benchmarks.common.stages"
 
 
 class _Job(NamedTuple):
