@@ -157,7 +157,8 @@ class InlineOrderPoint(InlineOutput):
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Take an item; the box is left empty."""
         self._grouping.add_item(key, box, samples, meta)
-        self._push_outputs()
+        if self._grouping.pending_outputs:
+            self._push_outputs()
 
     def _push_outputs(self) -> None:
         while self._grouping.pending_outputs:

@@ -86,6 +86,18 @@ class ByteRangeSource(RecordSource):
         places = [self._index.locate(index) for index in indices]
         return [record for run in _merge(places) for record in self._read_run(run)]
 
+    def __getitem__(self, index: int) -> Any:
+        count = len(self)
+        if not 0 <= index < count:
+            return super().__getitem__(index)
+        file_number, start, stop = self._index.locate(index)
+        file = self._files[file_number]
+        data = self._reader.read(file, start, stop)
+        try:
+            return self.parse(data, file_number)
+        except Exception as error:
+            raise self._name_place(error, file, start) from error
+
     def get_block_starts(self) -> Sequence[int]:
         """Return the first record of each MiB of each file."""
         starts: list[int] = []
@@ -104,9 +116,12 @@ class ByteRangeSource(RecordSource):
             try:
                 yield self.parse(data[start - first : stop - first], run[0][0])
             except Exception as error:
-                self._reader.check_unchanged(file)
-                place = f"{self.label}: {file.name}{self.describe_place(file, start)}"
-                raise name_place(error, place) from error
+                raise self._name_place(error, file, start) from error
+
+    def _name_place(self, error: Exception, file: StoredFile, start: int) -> Exception:
+        """Return an error of a record with its file and place. Raises ValueError if the file has changed."""
+        self._reader.check_unchanged(file)
+        return name_place(error, f"{self.label}: {file.name}{self.describe_place(file, start)}")
 
     def describe_place(self, file: StoredFile, start: int) -> str:
         """Return the place of a record in its file, for messages: `:12` for line 12."""

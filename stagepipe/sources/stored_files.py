@@ -418,11 +418,27 @@ _MAX_REMOTE_BLOCKS: Final = 16
 _MAX_BLOCKS_A_READ: Final = 4
 
 
+_READ_AHEAD_BYTES: Final = 1 << 16
+"""A row of a table has some tens of bytes, and a call of the kernel takes longer than a copy of them."""
+_MAX_SMALL_BYTES: Final = 1 << 12
+"""The ranges that are read ahead."""
+
+
 class RangeReader:
-    """Reads ranges of bytes. Keeps local files open, and the last 16 MiB of remote ones."""
+    """Reads ranges of bytes. Keeps local files open, and the last 16 MiB of remote ones.
+
+    Where small ranges of a local file follow one after the other, it reads ahead.
+    """
 
     def __init__(self) -> None:
         self._open_files: OrderedDict[str, int] = OrderedDict()
+        self._ahead_path = ""
+        """The local file that was read last."""
+        self._ahead_start = 0
+        self._ahead = b""
+        """Its bytes from `_ahead_start` on, which begin or end with those that were read last."""
+        self._next_start = 0
+        """Where the range that was read last ends."""
         self._read_block = lru_cache(_MAX_REMOTE_BLOCKS)(_read_block)
 
     def read(self, file: StoredFile, start: int, stop: int) -> bytes:
@@ -430,9 +446,25 @@ class RangeReader:
 
         Raises OSError if they cannot be read, and ValueError if the file has become shorter since it was found.
         """
+        if file.path == self._ahead_path:
+            begin = start - self._ahead_start
+            end = stop - self._ahead_start
+            is_next = start == self._next_start
+            self._next_start = stop
+            if begin >= 0 and end <= len(self._ahead):
+                return self._ahead[begin:end]
+            if is_next and stop - start <= _MAX_SMALL_BYTES:
+                self._ahead = self._read_local(file, start, min(start + _READ_AHEAD_BYTES, file.size))
+                self._ahead_start = start
+                if stop - start <= len(self._ahead):
+                    return self._ahead[: stop - start]
         data = self._read_local(file, start, stop) if file.file_system is None else self._read_remote(file, start, stop)
         if len(data) != stop - start:
             raise file.make_change_error()
+        if file.path != self._ahead_path and file.file_system is None:
+            self._ahead_path = file.path
+            self._ahead = b""
+            self._next_start = stop
         return data
 
     def check_unchanged(self, file: StoredFile) -> None:

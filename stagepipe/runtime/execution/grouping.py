@@ -193,7 +193,7 @@ class OrderedGrouping:
         self._emit_group(is_last=True)
 
     def _advance(self, key: Key, meta: bytes, new_skips: frozenset[ImposedSkip]) -> None:
-        skips = self._cursor.skips | new_skips
+        skips = self._cursor.skips | new_skips if new_skips else self._cursor.skips
         if self._input_segment and self._lineage_item != key[0]:
             skips |= self._read_lineage(key[0], meta).skips
         self._cursor = Cursor(self._cursor.upstream, key[0], key, 0, skips)
@@ -446,7 +446,7 @@ class DownstreamGrouping(OrderedGrouping):
         if len(key) == 1:
             self.finish_item(key[0], meta)
             return
-        skips = self._cursor.skips | new_skips
+        skips = self._cursor.skips | new_skips if new_skips else self._cursor.skips
         if self._current_lineage is None:
             self._current_lineage = unpack_unordered_lineage(meta)
             self._group_skips |= self._current_lineage.skips

@@ -151,6 +151,8 @@ _GROUP_END: Final = -1
 
 _MIN_NAMED_NS: Final = 1_000_000
 """Where the last slow item took less, no name is noted: it takes about 1 us."""
+_MIN_MEAN_NAMED_NS: Final = 20_000
+"""Nor while the items take less than this on average: a slow one among them is most often one that lost the CPU."""
 _ITEMS_PER_FLUSH: Final = 1024
 """The items after which their run times go to the board: NumPy adds so many in the time of a few."""
 
@@ -597,8 +599,11 @@ class StageRunner:
         self._item_name = ""
 
     def _flush_durations(self) -> None:
-        self._item_count += len(self._durations_ns)
-        self._busy_ns += sum(self._durations_ns)
+        count, total_ns = len(self._durations_ns), sum(self._durations_ns)
+        self._item_count += count
+        self._busy_ns += total_ns
+        if total_ns < count * _MIN_MEAN_NAMED_NS:
+            self._names_items = False
         self._region.add_durations(self._durations_ns)
         self._durations_ns.clear()
 

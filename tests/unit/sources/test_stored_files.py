@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stagepipe.sources import FilesSource, Hdf5Source, JsonlSource, NpySource, WebdatasetSource, ZarrSource
-from stagepipe.sources.stored_files import find_stored_files
+from stagepipe.sources.stored_files import RangeReader, find_stored_files
 from tests.support.rights import drops_rights, run_without_rights
 
 needs_rights = pytest.mark.skipif(os.getuid() == 0 and not drops_rights(), reason="root reads every folder")
@@ -143,3 +143,47 @@ def test_a_pattern_that_finds_nothing_in_them_is_refused(folder: Path, source: s
     for pattern in ("locked/a*/*.jsonl", "locked/a/x.jsonl", "locked/*.jsonl"):
         text = find(folder, f"{source}({pattern!r})")
         assert f"no file matches {pattern!r}, and these folders cannot be read: locked" in text
+
+
+def test_small_ranges_in_a_row_are_read_ahead_and_all_ranges_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data = bytes(range(256)) * 1000
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(data)
+    files = find_stored_files([str(tmp_path / "a"), str(tmp_path / "b")], "text", None)
+    reader, calls = RangeReader(), 0
+    pread = os.pread
+
+    def count(*arguments: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", count)
+    for start in range(0, len(data), 100):
+        stop = min(start + 100, len(data))
+        assert reader.read(files[0], start, stop) == data[start:stop]
+    assert calls < 10
+    for file, start, nbytes in (
+        (0, 0, 9),
+        (1, 5, 9),
+        (1, 14, 9),
+        (0, 14, 9),
+        (1, 7, 70_000),
+        (1, 70_007, 50),
+        (1, 3, 9),
+    ):
+        assert reader.read(files[file], start, start + nbytes) == data[start : start + nbytes]
+
+
+def test_a_file_that_has_become_shorter_is_refused_where_it_is_read_ahead(tmp_path: Path):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(200_000))
+    [file] = find_stored_files([str(path)], "text", None)
+    reader = RangeReader()
+    for start in (0, 100, 200):
+        reader.read(file, start, start + 100)
+    path.write_bytes(bytes(80_000))
+    for start in range(300, 80_000, 100):
+        assert reader.read(file, start, start + 100) == bytes(100)
+    with pytest.raises(ValueError, match="changed"):
+        reader.read(file, 80_000, 80_100)

@@ -1,7 +1,7 @@
 """A source, a stage, its parts and a batch skip and retry alike; a repeated call gets the original input."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from stagepipe.core import SKIP, Key
 from stagepipe.plan import StagePlan
 from stagepipe.runtime.execution import (
     Box,
+    ChunkInHand,
     ItemHeader,
     SourceReader,
     SourceRunner,
@@ -22,7 +23,7 @@ from stagepipe.runtime.execution import (
 from stagepipe.runtime.execution.chain import snapshot_input
 from stagepipe.runtime.protocol import ForcedSkip
 from stagepipe.spec import BatchSpec, Target
-from stagepipe.timing import StageCounter
+from stagepipe.timing import Board, BoardLayout, ProcessRegion, StageCounter, make_board_fd
 
 
 def test_a_changed_input_is_restored_each_time():
@@ -139,6 +140,84 @@ def run(kind: str, failures: int, forced_skips: list[ForcedSkip], **keys: Any) -
     counters = (StageCounter.FAILED_ATTEMPTS, StageCounter.RETRIES, StageCounter.SKIPPED)
     sent = [(key[0], *rest) for key, *rest in output.sent if "close" not in rest]
     return sent, [stage._region[counter] for counter in counters]
+
+
+class Holding(Recorder):
+    """A Recorder that takes numbers in chunks, as a hop takes plain items."""
+
+    def add(self, value: Any, key: Key) -> bool:
+        if not isinstance(value, int):
+            return False
+        self.sent.append((key, value))
+        return True
+
+
+def make_region() -> ProcessRegion:
+    layout = BoardLayout(1, (1,))
+    return Board(make_board_fd(layout), layout).region(0)
+
+
+def run_chunk(
+    function: Any, values: list[Any], *, key: Key = (3,), max_ns: int = 10**12, forced_skips: Sequence[ForcedSkip] = ()
+) -> tuple[list[Any], ChunkInHand]:
+    """What arrives for a chunk, with the key that the board names for each call, and what is left of it."""
+    region, output = make_region(), Holding()
+    seen: list[Key] = []
+
+    def note(value: Any) -> Any:
+        seen.append(region.current_key)
+        return function(value)
+
+    chain = StageChain([make_stage(note, on_error="skip")], output, region)
+    chain.set_forced_skips(forced_skips)
+    chunk = ChunkInHand(key, list(values))
+    chain.push_chunk(chunk, region, max_ns)
+    assert region.current_key == ()
+    assert set(seen) <= {key for key, *_ in output.sent}
+    return output.sent, chunk
+
+
+def test_each_item_of_a_chunk_has_its_key_whatever_becomes_of_it():
+    sent, _ = run_chunk(lambda value: value if value % 2 else [value][value], [1, 2, SKIP, 0, 5])
+    assert sent == [
+        ((3,), 1),
+        ((4,), "skip", ("IndexError: list index out of range", 1)),
+        ((5,), "tombstone"),
+        ((6,), 0),
+        ((7,), 5),
+    ]
+
+
+def test_a_chunk_of_parts_counts_in_the_last_number_of_the_key():
+    sent, _ = run_chunk(lambda value: SKIP if value == 2 else str(value), [1, 2, 3], key=(8, 4))
+    assert sent == [((8, 4), "1"), ((8, 5), "tombstone"), ((8, 6), "3")]
+
+
+def test_items_of_a_chunk_may_become_parts():
+    sent, _ = run_chunk(lambda value: (value for _ in range(value)), [2, 0])
+    assert sent == [((3, 0), 2), ((3, 1), 2), ((3,), "close", 2), ((4,), "close", 0)]
+
+
+def test_a_forced_skip_in_a_chunk_is_not_called():
+    sent, _ = run_chunk(abs, [1, None, 3], forced_skips=[ForcedSkip("s", (4,))])
+    assert sent == [((3,), 1), ((4,), "skip", None), ((5,), 3)]
+
+
+def test_a_chunk_ends_in_time_and_goes_on_where_it_was():
+    sent, chunk = run_chunk(abs, [1, 2, 3], max_ns=0)
+    assert sent == [((3,), 1)]
+    assert (chunk.next_number, chunk.values) == (4, [3, 2])
+
+
+def test_an_item_that_ends_the_run_is_no_longer_in_its_chunk():
+    region, output = make_region(), Holding()
+    chain = StageChain([make_stage([5, 6].__getitem__)], output, region)
+    chunk = ChunkInHand((0,), [1, 7, 0])
+    with pytest.raises(StageError, match="out of range"):
+        chain.push_chunk(chunk, region, 10**12)
+    assert output.sent == [((0,), 6)]
+    assert region.current_key == (1,)
+    assert (chunk.next_number, chunk.values) == (2, [0])
 
 
 KINDS = ["item", "source", "parts"]
