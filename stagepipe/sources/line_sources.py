@@ -13,7 +13,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ class ByteRangeSource(RecordSource):
         storage_options: for URLs, the options of fsspec's file system.
     """
 
+    draws_nothing: ClassVar = True
     index_kind = ""
     """Names how the bounds are found, for the cache."""
 

@@ -58,6 +58,9 @@ class RecordSource(ABC):
     """
 
     is_record_source: ClassVar = True
+    draws_nothing: ClassVar = False
+    """Whether reading runs only our own code, gives two requests for a record two objects, and draws no numbers: then
+    several records are read with one call, although each item has its own seed."""
     blocks_in_a_shuffle: ClassVar = 4
     """How many blocks `shuffle: blocks` mixes with each other. A worker keeps at least as many in memory."""
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -168,6 +168,7 @@ class ArrowGroupSource(RecordSource):
         storage_options: for URLs, the options of fsspec's file system.
     """
 
+    draws_nothing: ClassVar = True
     index_kind = ""
     """Names the format, for the cache of the index."""
     reads_single_rows = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from stagepipe.core import (
     BatchIterator,
@@ -17,6 +17,8 @@ from stagepipe.core import (
     stage_locals,
 )
 from stagepipe.stages.collating import make_column
+
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class Fetch:
@@ -59,6 +61,8 @@ class Fetch:
         """Build the dataset."""
         built_dataset = build_dataset(dataset)
         self._dataset: Any = None if is_stream(built_dataset) else built_dataset
+        self.draws_nothing = _draws_nothing(built_dataset)
+        """Whether the samples do not depend on the seeds of their items."""
         self._is_batched = batched
         self._takes_lists = takes_lists
         self._collate_fn = choose_collate(collate_fn)
@@ -85,6 +89,12 @@ class Fetch:
     def _fetch_samples(self, indices: list[Any]) -> list[Any]:
         get_items = getattr(self._dataset, "__getitems__", None)
         return list(get_items(indices)) if get_items else [self._dataset[index] for index in indices]
+
+
+def _draws_nothing(dataset: Any) -> bool:
+    """Whether a dataset is one of our own, not of a class derived from it, and runs no code of the user."""
+    cls = type(dataset)
+    return getattr(cls, "draws_nothing", False) and cls.__module__.partition(".")[0] == _OWN_PACKAGE
 
 
 def collate_samples(samples: Sequence[Any]) -> Any:

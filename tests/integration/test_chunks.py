@@ -191,3 +191,21 @@ def test_an_index_that_is_a_list_counts_as_its_samples():
     found, report = run(config)
     assert found == outputs(config, inline=True)
     assert (report.run.items_out, report.run.samples_out) == (5, 40)
+
+
+@pytest.mark.parametrize("keys", [{}, {"fuse": True}, {"reseed": False}], ids=repr)
+def test_lines_that_are_read_together_are_those_of_inline(tmp_path, keys):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f'{{"id": {number}}}\n' for number in range(3000)))
+    source = {"uses": "stagepipe.sources.jsonl", "with": {"path": str(file), "shuffle": True}, **keys}
+    config = {"name": "test", "seed": 5, "source": source, "stages": [stage("same")]}
+    assert run(config, epochs=2)[0] == outputs(config, inline=True, epochs=2)
+
+
+def test_a_line_that_cannot_be_read_among_others_is_the_one_that_is_skipped(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join("{]\n" if number == 2222 else f"{number}\n" for number in range(3000)))
+    source = {"uses": "stagepipe.sources.jsonl", "with": {"path": str(file)}, "on_error": "skip"}
+    found, report = run({"name": "test", "source": source, "stages": [stage("same")]})
+    assert [letter.item for letter in report.dead_letters] == ["2222"]
+    assert found == [number for number in range(3000) if number != 2222]

@@ -330,7 +330,7 @@ class StageChain:
     def call_together(self, chunk: ChunkInHand, region: ProcessRegion) -> None:
         """Call the first stage once for all items of a chunk that is not begun, if it can be called so."""
         values = chunk.values
-        if len(self._stages) != 1 or self._calls[0] != self._stages[0].call or self._forced_skips or len(values) == 1:
+        if self._calls[0] != self._stages[0].call or self._forced_skips or len(values) == 1:
             return
         values.reverse()
         first_number = chunk.next_number

@@ -23,7 +23,7 @@ from stagepipe.core import (
     this_process,
 )
 from stagepipe.plan import UNSHARDED, Shard
-from stagepipe.runtime.execution.chain import Box, ChainOutput, StageChain, call_with_retries
+from stagepipe.runtime.execution.chain import Box, ChainOutput, ChunkInHand, StageChain, call_with_retries
 from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.stage import StageRunner
 from stagepipe.runtime.protocol import ForcedSkip
@@ -289,7 +289,8 @@ class SourceRunner:
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
         is_retried = reader.is_indexed and self._stage.plan.retries
         self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
-        self._is_alone = len(stages) == 1 and not is_retried and self._stage.trace is None
+        self._is_alone = len(stages) == 1
+        self._takes_steps = bool(is_retried) or self._stage.trace is not None
         self._is_one_by_one = True
         self.next_item = 0
         """The items before it have been read and sent, or held back by the output."""
@@ -306,7 +307,7 @@ class SourceRunner:
         A stream that saves its state is read on from `stream_state`.
         """
         self._chain.set_forced_skips(forced_skips)
-        self._is_one_by_one = not self._is_alone or any(skip.stage == self._stage.name for skip in forced_skips)
+        self._is_one_by_one = self._takes_steps or any(skip.stage == self._stage.name for skip in forced_skips)
         self._stage.seed_epoch()
         self._reader.seek(epoch, item, self._stage.seed_source_item, stream_state)
         self.next_item = item
@@ -357,6 +358,9 @@ class SourceRunner:
         if not values:
             return self._run_users_code(first + count, output, region)
         stage.count_items(first, len(values))
+        if not self._is_alone:
+            self._push_together(first, list(values), region)
+            return True
         if self._reader.gives_numbers and output.add_all(values, (first,)):
             self.next_item = first + len(values)
             return True
@@ -367,6 +371,15 @@ class SourceRunner:
                 self._send(key, [value])
             self.next_item += 1
         return True
+
+    def _push_together(self, first: int, values: list[Any], region: ProcessRegion) -> None:
+        """Push items into the fused stages. Those that are left after the time of a step are read again."""
+        chunk = ChunkInHand((first,), values)
+        chunk.first_stage = 1
+        try:
+            self._chain.push_chunk(chunk, region, _MAX_STEP_NS)
+        finally:
+            self.next_item = chunk.next_number
 
     def _run_one_by_one(self, end: int, region: ProcessRegion) -> bool:
         latest_ns = perf_counter_ns() + _MAX_STEP_NS
@@ -384,7 +397,7 @@ class SourceRunner:
         read, count_samples, refuses_none = reader.make_read(), reader.count_samples, stage.refuses_none
         seed = stage.seed_item if reader.is_indexed and reader.may_draw else None
         latest_ns = perf_counter_ns() + _MAX_STEP_NS
-        own_pid, samples = this_process.pid, 1
+        own_pid, samples, is_alone = this_process.pid, 1, self._is_alone
         first = self.next_item
         durations_ns: list[int] = []
         try:
@@ -412,12 +425,12 @@ class SourceRunner:
                     self.next_item = item + 1
                     continue
                 durations_ns.append(now_ns - started_ns)
-                if value is SKIP or samples != 1 or not add(value, key):
+                if value is SKIP or samples != 1 or not is_alone or not add(value, key):
                     box = [value]
                     del value
                     self._send(key, box, samples)
                 self.next_item = item + 1
-                if now_ns > latest_ns:
+                if (now_ns if is_alone else perf_counter_ns()) > latest_ns:
                     return True
             return self.next_item == end
         finally:

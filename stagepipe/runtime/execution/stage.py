@@ -448,7 +448,9 @@ class StageRunner:
         return [self.call(keys[0], values)]
 
     def _fetch_together(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
-        fetch_together = None if self.plan.reseed else getattr(self.target, "fetch_together", None)
+        fetch_together = getattr(self.target, "fetch_together", None)
+        if self.plan.reseed and not getattr(self.target, "draws_nothing", False):  # each item has its own seed
+            fetch_together = None
         if fetch_together is None:
             return []
         self.seed_item(keys[0])

@@ -184,11 +184,10 @@ class ChunkLoop:
     def begin(self, key: Key, values: list[Any], header: ItemHeader = (1, b""), *, together: bool = False) -> None:
         """Take a chunk. `header` is that of each item. `together`: the stage may be called once for all of them."""
         self._chunk = chunk = ChunkInHand(key, values, header)
-        if self._output is None:
-            return
-        self._count = len(values)
-        self._output.begin(key[0] + self._count)
-        self._spent_ns = self._sent_ns = 0
+        if self._output is not None:
+            self._count = len(values)
+            self._output.begin(key[0] + self._count)
+            self._spent_ns = self._sent_ns = 0
         if together:
             started_ns = perf_counter_ns()
             self._chain.call_together(chunk, self._region)

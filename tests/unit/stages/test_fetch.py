@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stagepipe.sources import TextSource
 from stagepipe.stages import Fetch
 
 
@@ -62,3 +63,15 @@ def test_an_empty_list_of_indices_is_refused():
 def test_a_collate_fn_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match="`collate_fn` gives list, which cannot be called"):
         Fetch(Rows(), batched=True, collate_fn=[])  # type: ignore[arg-type]
+
+
+class Shouted(TextSource):
+    """A user's class: its `parse` may draw."""
+
+
+def test_only_our_own_sources_are_known_to_draw_nothing(tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("a\nb\n")
+    assert Fetch(TextSource(str(file))).draws_nothing
+    assert not Fetch(Shouted(str(file))).draws_nothing
+    assert not Fetch(Rows()).draws_nothing
