@@ -798,6 +798,7 @@ class Consumer:
                         if trace is None and (count > 1 or values):  # traced, each item has its record
                             max_items = _choose_slice_items(max_items, count, now_ns - began_ns)
                         self._progress.publish(delivery.next_item)
+                self._progress.publish(delivery.next_item)  # perhaps all of a chunk was dropped, or its last items
             self._reader.flush()
             self._progress.flush()
             self._is_epoch_complete = True

@@ -111,6 +111,13 @@ def test_a_stage_gets_no_item_that_was_dropped_before_it():
         assert list(running) == [2 * number for number in range(300) if number % 3]
 
 
+@pytest.mark.timeout(20)
+def test_a_window_moves_on_behind_a_chunk_of_dropped_items():
+    with always_packed(100):
+        config = pipeline(stage("drops_first", with_={"count": 9}), source=12, window=2)
+        assert outputs(config) == [9, 10, 11]
+
+
 def test_a_run_resumes_between_two_items_of_a_packet():
     with always_packed(8):
         with Pipeline(CHAIN) as running:
