@@ -246,7 +246,7 @@ def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
 
     >>> from stagepipe.spec import SourceSpec
     >>> [key.key for key in iter_options(SourceSpec)][:3]
-    ['workers', 'threads', 'cpus']
+    ['workers', 'concurrency', 'threads']
     """
     for key in iter_keys(spec_type):
         value_types = {inner for member in key.types for inner in (member, *get_args(member))}

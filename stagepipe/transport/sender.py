@@ -304,10 +304,10 @@ class Sender:
         """Write what is held. False if interrupted; it is then dropped."""
         return not self._count or self._write_held()
 
-    def _take(self) -> tuple[list[bytes], list[EntryTimes], list[Any]]:
-        """Take what is held: the entries, their times, and the values of the chunk after them."""
+    def _take(self) -> tuple[list[bytes], list[EntryTimes], Key, list[Any]]:
+        """Take what is held: the entries, their times, and the key and the values of the chunk after them."""
         with self._lock:
-            held = self._entries, self._times, self._values
+            held = self._entries, self._times, self._chunk_key, self._values
             self._entries = []
             self._times = []
             self._values = []
@@ -387,8 +387,8 @@ class Sender:
     # ------------------------------------------------------------------ what is held is written
 
     def _write_held(self) -> bool:
-        key, is_large = self._chunk_key, self._room_bytes > MAX_ENTRY_BYTES
-        entries, times, values = self._take()
+        is_large = self._room_bytes > MAX_ENTRY_BYTES
+        entries, times, key, values = self._take()
         while self._late_records:
             self._record(*self._late_records.pop(), 0)
         if is_large and values:
