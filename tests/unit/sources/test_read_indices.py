@@ -32,7 +32,9 @@ def test_a_chunk_has_the_indices_of_its_items(arguments, shard):
     assert all(type(index) is int for index in together)
 
 
-@pytest.mark.parametrize("source", [LETTERS, tuple(LETTERS), range(5, 15), NumbersSource(10)], ids=repr)
+@pytest.mark.parametrize(
+    "source", [LETTERS, tuple(LETTERS), range(5, 15), NumbersSource(10)], ids=["list", "tuple", "range", "numbers"]
+)
 @pytest.mark.parametrize("shard", SHARDS, ids=repr)
 def test_items_that_take_no_code_of_the_user_are_read_together(source, shard):
     singly, together = read_together(source, 1, 100, shard=shard)
