@@ -51,13 +51,15 @@ class ChunkSize:
 
     def choose(self, item: int, max_items: int) -> int:
         """Return how many items to send from `item` on, at most `max_items` for all workers together."""
-        item_ns = max(region[ProcessCounter.CHUNK_ITEM_NS] for region in self._worker_regions)
+        # A worker that has lost its CPU in a chunk measures too much; one that is not measured yet has 0.
+        times_ns = [region[ProcessCounter.CHUNK_ITEM_NS] for region in self._worker_regions]
+        item_ns = min(filter(None, times_ns), default=0)
         fitting_items = min(max(CHUNK_NS // item_ns, 1), MAX_CHUNK_ITEMS) if item_ns else 1
         most_items = min(_MAX_BATCH_FACTOR * fitting_items, MAX_CHUNK_ITEMS)
         is_batch = max(fitting_items // 2, 1) <= self._batch_size <= most_items
         if is_batch:
             fitting_items = self._batch_size
-        self._count = max(min(2 * self._count, fitting_items), 1)
+        self._count = max(min(2 * self._count, fitting_items), self._count // 2, 1)
         count = max(min(self._count, 2 * max_items // len(self._worker_regions)), 1)
         if is_batch:
             count = min(count, self._batch_size - item % self._batch_size)

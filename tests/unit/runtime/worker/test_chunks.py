@@ -126,13 +126,19 @@ def test_the_source_sends_one_item_at_a_time_until_it_knows_what_one_takes(regio
     assert choose(size, 10) == [2, 4, 8, 16, 32, 64, 128, 256, MAX_CHUNK_ITEMS, MAX_CHUNK_ITEMS]
 
 
-def test_a_chunk_takes_the_slowest_worker_a_millisecond(regions):
+def test_a_worker_that_lost_its_cpu_in_a_chunk_makes_no_small_chunks(regions):
     size = ChunkSize(regions)
-    regions[0][ProcessCounter.CHUNK_ITEM_NS] = 1000
-    regions[1][ProcessCounter.CHUNK_ITEM_NS] = 50_000
-    assert choose(size, 10)[-1] == 20
+    regions[0][ProcessCounter.CHUNK_ITEM_NS] = 50_000
     regions[1][ProcessCounter.CHUNK_ITEM_NS] = 3_000_000
-    assert choose(size, 2) == [1, 1]
+    assert choose(size, 10)[-1] == 20
+
+
+def test_chunks_shrink_by_halves_where_items_become_slower(regions):
+    size = ChunkSize(regions)
+    regions[0][ProcessCounter.CHUNK_ITEM_NS] = 50_000
+    choose(size, 10)
+    regions[0][ProcessCounter.CHUNK_ITEM_NS] = 3_000_000
+    assert choose(size, 6) == [10, 5, 2, 1, 1, 1]
 
 
 def test_half_the_window_is_shared_by_the_workers(regions):
