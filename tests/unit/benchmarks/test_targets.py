@@ -61,7 +61,7 @@ def test_only_what_is_ours_takes_a_turn_with_each_checkout():
     ]
     measured = Measured({}, [])
     list(take_round(0, contestants, {"now": ROOT, "before": ROOT / "old"}, ["quiet"], measured))
-    assert sorted(turns) == [("ours", ROOT.name), ("ours", "old"), ("peer", ROOT.name)]
+    assert sorted(turns) == sorted([("ours", ROOT.name), ("ours", "old"), ("peer", ROOT.name)])
     assert measured.select("quiet", "before").divide("ours", "peer", "us") == {0: 0.5}
 
 
@@ -76,8 +76,9 @@ def test_a_turn_that_fails_is_told_and_loses_its_round():
 
 
 def test_the_other_program_ends_with_its_round():
+    others = set(psutil.Process().children())
     with apply_load("pinned"):
-        [burner] = psutil.Process().children()
+        [burner] = set(psutil.Process().children()) - others
         assert burner.cpu_affinity() == [max(os.sched_getaffinity(0))]
     assert not burner.is_running()
 
