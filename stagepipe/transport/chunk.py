@@ -38,7 +38,7 @@ _ARRAY_BYTES = 52
 ArrayLayout = tuple[Any, str, tuple[int, ...]]
 """Key (str) or position (int) in the item (None: the item is the array), dtype character, shape."""
 ArrayColumns = dict[ArrayLayout, tuple[list[int], bytes]]
-"""By layout: the positions of the items in the run, and the bytes of their arrays, one after the other."""
+"""By layout: the positions of the items in the chunk, and the bytes of their arrays, one after the other."""
 
 
 class ArrayItem(NamedTuple):
@@ -49,7 +49,7 @@ class ArrayItem(NamedTuple):
 
 
 def measure_arrays(arrays: Sequence[AnyArray]) -> int:
-    """The most bytes that the arrays of an item take in a run; 0 if they cannot share it.
+    """The most bytes that the arrays of an item take in a chunk; 0 if they cannot share it.
 
     Each must be contiguous in C order. An array that the item holds twice must arrive as one.
     """
@@ -84,7 +84,7 @@ def hold_arrays(item: Any) -> ArrayItem:
     return ArrayItem(tuple(value) if kind is tuple else value, arrays)
 
 
-def take_arrays(held: Sequence[Any]) -> tuple[Sequence[Any], ArrayColumns]:
+def take_arrays(held: Sequence[Any]) -> tuple[list[Any], ArrayColumns]:
     """The values of held items, with None in place of each array, and the arrays."""
     values = list(held)
     parts: dict[ArrayLayout, tuple[list[int], list[bytes]]] = {}
@@ -104,7 +104,7 @@ def take_arrays(held: Sequence[Any]) -> tuple[Sequence[Any], ArrayColumns]:
 def put_arrays(
     values: list[Any], columns: Mapping[ArrayLayout, tuple[list[int], bytes | AnyArray]], *, readonly: bool
 ) -> None:
-    """Put the arrays of a run into its values, read-only or writable. The inverse of `take_arrays`."""
+    """Put the arrays of a chunk into its values, read-only or writable. The inverse of `take_arrays`."""
     for (name, code, shape), (indexes, data) in columns.items():
         rows = np.ndarray((len(indexes), *shape), code, data if readonly else bytearray(data))
         for index, row in zip(indexes, rows, strict=True):
@@ -195,7 +195,7 @@ def shift_key(key: Key, offset: int) -> Key:
     return (key[0] + offset,) if len(key) == 1 else (*key[:-1], key[-1] + offset)
 
 
-def encode_chunk(values: Sequence[Any]) -> bytes:
+def encode_chunk(values: list[Any]) -> bytes:
     """Pickle held items: copies of plain items, `ArrayItem` or SKIP.
 
     >>> pickle.loads(encode_chunk([1, SKIP, 3]))
@@ -218,10 +218,10 @@ def decode_chunk(entry: Entry, *, readonly: bool, block: Any = None) -> list[Any
     Raises TransportError if they are not as many as it states.
     """
     start, end = entry.pickle_span
+    values: list[Any]
     values, columns, gaps = pickle.loads(entry.data[start:end] if block is None else block)
     if columns:
         put_arrays(values, columns, readonly=readonly)
-    values = list(values)
     for index in gaps:
         values.insert(index, SKIP)
     if not len(values) == entry.count_or_bytes > 0:
@@ -233,10 +233,8 @@ CHUNK_BLOCK_BYTES: Final = 32 << 10
 """The room for plain items in a block. It stays in the caches, and a row that is kept keeps no more than this."""
 
 
-def lease_chunk(entry: Entry, memory: SharedMemoryPool) -> Lease | None:
-    """A lease on the block of a received chunk; None if it is in its packet. Raises TransportError if damaged."""
-    if not entry.descriptors:
-        return None
+def lease_chunk(entry: Entry, memory: SharedMemoryPool) -> Lease:
+    """A lease on the block of a chunk that is not in its packet. Raises TransportError if damaged."""
     arena, _, _, block, start, nbytes = entry.descriptors[0]
     if len(entry.descriptors) != 1 or entry.flags != PacketFlag.PICKLE_IN_BLOCK or arena == INLINE_ARENA or start:
         raise TransportError(f"a chunk has {len(entry.descriptors)} descriptors and the flags {entry.flags}")

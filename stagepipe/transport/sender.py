@@ -226,9 +226,9 @@ class Sender:
             return None
         made_ns = perf_counter_ns()
         self._hold_ns, self._chunk_ns = made_ns - begin_ns, made_ns
-        return self._write_single(key[0], (value,)) or None
+        return self._write_single(key[0], [value]) or None
 
-    def _write_single(self, item: int, values: Sequence[Any]) -> bool:
+    def _write_single(self, item: int, values: list[Any]) -> bool:
         """Write a chunk of one item without parts: the latency of an item that somebody waits for."""
         begin_ns = perf_counter_ns()
         data = encode_chunk(values)
@@ -404,7 +404,7 @@ class Sender:
         begin_ns = perf_counter_ns()
         return self._write_and_record(join_entries(entries, begin_ns), times, begin_ns, len(entries))
 
-    def _pack_chunk(self, key: Key, values: Sequence[Any]) -> tuple[bytes, EntryTimes]:
+    def _pack_chunk(self, key: Key, values: list[Any]) -> tuple[bytes, EntryTimes]:
         """The entry of a chunk, and its times."""
         begin_ns = perf_counter_ns()
         data = encode_chunk(values)
@@ -455,7 +455,7 @@ class Sender:
             blocks.release()
         return is_written
 
-    def _split_chunk(self, key: Key, values: Sequence[Any]) -> list[tuple[bytes, EntryTimes]]:
+    def _split_chunk(self, key: Key, values: list[Any]) -> list[tuple[bytes, EntryTimes]]:
         """`_pack_chunk` for a chunk that may exceed a packet: entries that each fit one."""
         entry, times = self._pack_chunk(key, values)
         if len(entry) <= MAX_ENTRY_BYTES:
