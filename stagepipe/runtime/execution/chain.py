@@ -178,7 +178,7 @@ class ChainOutput(Protocol):
     """Where a chain sends its results: a hop, or inline the next process's chain."""
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send an item; the box is left empty."""
+        """Send an item that `add`, where there is one, has refused or does not take; the box is left empty."""
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
         """Report that a stage dropped the item."""
@@ -249,16 +249,20 @@ class StageChain:
                 del result
             if samples == 1 and not meta and self._add is not None and self._add(box[0], key):
                 box.clear()
-                return
-            try:
-                self._output.send_item(key, box, samples, meta)
-            except UnpicklableResultError as error:
-                if not stages or not stages[-1].skips_failures:
-                    raise
-                self._skip(stages[-1], key, stages[-1].record_failure(key, error), (samples, meta))
+            else:
+                self.send_alone(key, box, samples, meta)
         finally:
             if trace is not None:
                 trace.add(_ITEM, begin_ns, perf_counter_ns(), key)
+
+    def send_alone(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Send a result that the output's `add` has refused or does not take."""
+        try:
+            self._output.send_item(key, box, samples, meta)
+        except UnpicklableResultError as error:
+            if not self._stages or not self._stages[-1].skips_failures:
+                raise
+            self._skip(self._stages[-1], key, self._stages[-1].record_failure(key, error), (samples, meta))
 
     def push_chunk(self, chunk: ChunkInHand, region: ProcessRegion, max_ns: int) -> None:
         """Run the items of a chunk, until there are no more, or until the first one that ends after `max_ns`.
@@ -296,7 +300,7 @@ class StageChain:
                         if type(result) in _SPECIAL_TYPES or not add(result, key):
                             box.append(result)
                             del result
-                            self._push_result(key, box)
+                            self._push_refused(key, box)
                 now_ns = perf_counter_ns()
                 if now_ns - last_ns > longest_ns:  # noqa: PLR1730 - `max` would be a call
                     longest_ns = now_ns - last_ns
@@ -318,14 +322,14 @@ class StageChain:
         else:
             self._output.send_tombstone(key, *header)
 
-    def _push_result(self, key: Key, box: Box) -> None:
-        """Push what the first stage has returned."""
+    def _push_refused(self, key: Key, box: Box) -> None:
+        """Push what the only stage has returned and the output's `add` does not take."""
         if box[0] is SKIP:
             self._drop(self._stages[0], key, (1, b""))
         elif type(box[0]) is GeneratorType:
             self._push_parts(1, key, box.pop(), b"")
         else:
-            self.push(key, box, 1, b"", 1)
+            self.send_alone(key, box, 1, b"")
 
     def call_together(self, chunk: ChunkInHand, region: ProcessRegion) -> None:
         """Call the first stage once for all items of a chunk that is not begun, if it can be called so."""

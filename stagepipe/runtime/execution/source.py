@@ -437,9 +437,12 @@ class SourceRunner:
             stage.count_reads(first, durations_ns)
 
     def _send(self, key: Key, box: Box, samples: int = 1) -> None:
+        """Send an item that the output's `add` does not take, or push it into the fused stages."""
         if box[0] is SKIP:
             self._stage.count_skipped()
             self._output.send_tombstone(key, samples, b"")
+        elif self._is_alone:
+            self._chain.send_alone(key, box, samples, b"")
         else:
             self._chain.push(key, box, samples, b"", 1)
 

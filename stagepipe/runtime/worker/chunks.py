@@ -85,33 +85,26 @@ class ChunkOutput:
         self._end_item = end_item
         self._rows = None
 
-    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Add a sample to the chunk, or send it alone."""
-        if len(key) == 1 and self._start(key[0], box[0]):
-            box.clear()
-            return
-        self.flush()
-        self._output.send_item(key, box, samples, meta)
-
     def add(self, value: Any, key: Key) -> bool:
-        """Copy the next item's sample into the next row. False where `send_item` must take it.
-
-        That is so where there is no row, where the sample is not like the others, and for a part of an item.
-        """
+        """Copy the next item's sample into the next row. False where it is no row, and `send_item` must take it."""
         if self._rows is None or len(key) > 1:
-            return False
+            return self._add_unlike(value, key)
         try:
             self._rows.put(self._row_count, value)
         except Exception:  # noqa: BLE001 - a sample may raise anything; alone it fails with the error that it has there
-            return False
+            return self._add_unlike(value, key)
         self._row_count += 1
         if self._row_count == self._size:
             self.flush()
         return True
 
+    def _add_unlike(self, value: Any, key: Key) -> bool:
+        """Start the next chunk with a sample. A part of an item, and what is no row, goes to the output."""
+        self.flush()
+        return (len(key) == 1 and self._start(key[0], value)) or self._output.add(value, key)
+
     def _start(self, item: int, value: Any) -> bool:
         """Start a chunk with a sample. False where it must travel alone."""
-        self.flush()
         try:
             self.row_bytes = row_bytes = max(count_bytes(value), 1)
             size = min(self._end_item - item, _MAX_CHUNK_BYTES // row_bytes)
@@ -128,6 +121,11 @@ class ChunkOutput:
         self._row_count = 1
         self._size = size
         return True
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Send the chunk, and an item."""
+        self.flush()
+        self._output.send_item(key, box, samples, meta)
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
         """Send the chunk, and a tombstone."""

@@ -79,10 +79,10 @@ class HopOutput:
         return self._sender.max_items
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send an item. Raises UnpicklableResultError where it cannot be pickled, SeekInterruptError after a seek."""
-        if samples == 1 and not meta and self.add(box[0], key):
-            box.clear()
-            return
+        """Send an item that `add` does not take.
+
+        Raises UnpicklableResultError where it cannot be pickled, SeekInterruptError after a seek.
+        """
         if key <= self._last_delivered_key and len(key) > 1 and not self._may_have_undelivered_parts(key):
             self.send_tombstone(key, samples, meta)
             return

@@ -130,7 +130,7 @@ class ItemThread:
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item."""
-        self._ask(lambda: self._role.output.send_item(key, box, samples, meta))
+        self._ask(lambda: StageChain([], self._role.output).push(key, box, samples, meta))
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
         """Report that the stage dropped the item."""

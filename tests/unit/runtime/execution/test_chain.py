@@ -145,7 +145,12 @@ def run(kind: str, failures: int, forced_skips: list[ForcedSkip], **keys: Any) -
 class Holding(Recorder):
     """A Recorder that takes numbers in chunks, as a hop takes plain items."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Key] = []
+
     def add(self, value: Any, key: Key) -> bool:
+        self.asked.append(key)
         if not isinstance(value, int):
             return False
         self.sent.append((key, value))
@@ -201,6 +206,17 @@ def test_items_of_a_chunk_may_become_parts():
 def test_a_forced_skip_in_a_chunk_is_not_called():
     sent, _ = run_chunk(abs, [1, None, 3], forced_skips=[ForcedSkip("s", (4,))])
     assert sent == [((3,), 1), ((4,), "skip", None), ((5,), 3)]
+
+
+@pytest.mark.parametrize("result", ["text", 5])
+def test_an_output_is_asked_once_for_each_item(result: Any):
+    region, output = make_region(), Holding()
+    chain = StageChain([make_stage(lambda _: result)], output, region)
+    chain.push_chunk(ChunkInHand((0,), [1, 2]), region, 10**12)
+    chain.push((2,), [3], 1, b"")
+    chain.push((3,), [4], 2, b"")  # has two samples, so it goes alone
+    assert output.asked == [(0,), (1,), (2,)]
+    assert output.sent == [((item,), result) for item in range(4)]
 
 
 def test_a_chunk_ends_in_time_and_goes_on_where_it_was():

@@ -25,6 +25,9 @@ class Sent:
     def __init__(self):
         self.log = []
 
+    def add(self, value, key):
+        return False
+
     def send_item(self, key, box, samples, meta):
         value = box.pop()
         if type(value) is SampleChunk:
@@ -89,7 +92,8 @@ def test_parts_of_a_generator_travel_alone():
     sent = Sent()
     output = ChunkOutput(sent)
     output.begin(9)
-    output.send_item((0,), [1], 1, b"")
+    assert output.add(1, (0,))
+    assert not output.add(2, (1, 0))
     output.send_item((1, 0), [2], 1, b"")
     output.send_close((1,), 1, b"")
     assert sent.log == [(0, [1]), (1, 0, 2), (1, "1 parts")]
@@ -99,9 +103,9 @@ def test_rows_of_an_older_generation_are_discarded():
     sent = Sent()
     output = ChunkOutput(sent)
     output.begin(9)
-    output.send_item((0,), [1], 1, b"")
+    output.add(1, (0,))
     output.begin(9)
-    output.send_item((5,), [2], 1, b"")
+    output.add(2, (5,))
     output.flush()
     assert sent.log == [(5, [2])]
 
