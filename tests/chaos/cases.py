@@ -17,6 +17,8 @@ _LIBRARY_SHARE = 0.01
 """Of the stages, those that import torch or albumentations, which takes seconds."""
 _CONDITION_SHARE = 0.3
 """Of the stages that items may pass by, those that some do."""
+_THREADS_SHARE = 0.3
+"""Of the stages that may have several items in progress in a worker, those that do."""
 _DATASET_SHARE = 0.2
 """Of the cases, those whose source is a dataset: its tiny samples travel in chunks to a `Batch`."""
 
@@ -32,10 +34,18 @@ class StageKinds(NamedTuple):
 _SAME_STRUCTURE = ("same", "slow", "Keeping", "changed", "dropped", "flaky", "failing", "listed", "in_place")
 """Stages that leave the structure of an item as it is: a `Batch` can follow where some items pass them by."""
 
+_WITH_THREADS = {
+    **{name: name for name in ("number", "small", "text", "arrays", "image", "loaned", *_SAME_STRUCTURE)},
+    **{name: name for name in ("nested", "borrowed", "parts", "hanging")},
+    "drawn": "context_drawn",
+    "drawn_parts": "context_parts",
+}
+"""Stages, and what they become with threads: only the item's own generator is seeded there."""
+
 
 _STAGES = StageKinds(
     ("same", "slow", "nested", "drawn", "Keeping", "drawn_parts", "OwnGenerators"),
-    ("changed", "borrowed", "dropped", "parts", "flaky", "flaky_draws", "failing"),
+    ("changed", "borrowed", "dropped", "parts", "flaky", "flaky_draws", "failing", "hanging"),
     in_place=True,
 )
 _SMALL_STAGES = StageKinds(
@@ -57,7 +67,7 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
         order, source = "source", _make_dataset(rnd, count)
         stages = _batch_dataset(rnd, source)
         mode = "auto" if mode == "pipe" else mode  # a batch may be too large for a pipe between several workers
-    stages = add_conditions(stages, random.Random(f"when {seed}"))
+    stages = add_threads(add_conditions(stages, random.Random(f"when {seed}")), random.Random(f"threads {seed}"))
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -100,6 +110,7 @@ def make_kill_case(seed: int) -> Case:
         stages = _batch_dataset(rnd, source)
         mode = "auto" if mode == "pipe" else mode  # a batch may be too large for a pipe between several workers
     stages = add_conditions(stages, random.Random(f"when kills {seed}"))
+    stages = add_threads(stages, random.Random(f"threads kills {seed}"))
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -227,6 +238,19 @@ def add_conditions(stages: list[dict[str, Any]], rnd: random.Random) -> list[dic
     ]
 
 
+def add_threads(stages: list[dict[str, Any]], rnd: random.Random) -> list[dict[str, Any]]:
+    """Return the stages, some with `concurrency`: not those with a batch or a condition that draws, nor the fused."""
+    has_fused = [bool(later.get("fuse")) for later in stages[1:]] + [False]
+    return [
+        {**entry, "uses": f"{STAGES}.{_WITH_THREADS[name]}", "concurrency": rnd.randint(2, 6)}
+        if rnd.random() < _THREADS_SHARE
+        and (name := entry["uses"].removeprefix(f"{STAGES}.")) in _WITH_THREADS
+        and not (entry.get("fuse") or entry.get("batch") or is_fused_to or "DrawnChoice" in str(entry.get("when")))
+        else entry
+        for entry, is_fused_to in zip(stages, has_fused, strict=True)
+    ]
+
+
 def _may_pass_by(entry: dict[str, Any], *, is_batched_later: bool) -> bool:
     path, _, name = entry["uses"].rpartition(".")
     return path == STAGES and (not is_batched_later or name in _SAME_STRUCTURE)
@@ -278,6 +302,8 @@ def _make_random_stage(rnd: random.Random, kinds: StageKinds) -> dict[str, Any]:
         entry["retries"] = 2
     elif uses == "failing":
         entry["on_error"] = "skip"
+    elif uses == "hanging":
+        entry["timeout"] = "1s"
     return entry
 
 

@@ -118,9 +118,9 @@ class Trial:
 
     def _run_pipeline(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
         running = Pipeline(with_start(config))
-        deaths: list[Any] = []
+        restarts: list[Any] = []
         try:
-            deaths = running.start()._run._supervisor.recovery.restarts  # type: ignore[union-attr]
+            restarts = running.start()._run._supervisor.recovery.restarts  # type: ignore[union-attr]
             return self._run_epochs(running, state)
         finally:
             started_s = time.monotonic()
@@ -129,16 +129,21 @@ class Trial:
             if running.started:
                 report = running.report()
                 self.counts["errors"] += sum(stage.errors for stage in report.stages)
-                self._count_restarts(report, [restart.death.pid for restart in deaths])
+                self._count_restarts(report, {restart.death.pid: restart.death.cause for restart in restarts})
 
-    def _count_restarts(self, report: Report, dead_pids: list[int]) -> None:
-        """Count deaths and stalls. A death must have been by SIGKILL: a kill from outside, or a crash point."""
-        deaths = [restart for restart in report.restarts if restart.kind == "death"]
+    def _count_restarts(self, report: Report, deaths: dict[int, str]) -> None:
+        """Count deaths, by pid and cause, and stalls.
+
+        A death must have been by SIGKILL: a kill from outside, at a crash point, or because a stage hung.
+        """
         stalls = [restart.cause for restart in report.restarts if restart.kind == "stall"]
-        crashes = [death.cause for death in deaths if "was killed by SIGKILL" not in death.cause]
-        self.counts["restarts"] += len(deaths)
-        self.counts["killed"] += len(self._disturber.killed_pids.intersection(dead_pids))
-        self.counts["at crash points"] += len(set(dead_pids) - self._disturber.killed_pids)
+        timeouts = {pid for pid, cause in deaths.items() if cause.startswith("exceeded its `timeout`")}
+        crashes = [deaths[pid] for pid in deaths if pid not in timeouts and "was killed by SIGKILL" not in deaths[pid]]
+        killed = self._disturber.killed_pids & deaths.keys() - timeouts
+        self.counts["restarts"] += sum(restart.kind == "death" for restart in report.restarts)
+        self.counts["killed"] += len(killed)
+        self.counts["timeouts"] += len(timeouts)
+        self.counts["at crash points"] += len(deaths.keys() - killed - timeouts)
         self.counts["stalls"] += len(stalls)
         if crashes:
             self.complaint = "crashed", "; ".join(crashes)

@@ -52,6 +52,8 @@ def _iter_shorter_sources(source: Case) -> Iterator[Case]:
 
 
 def _iter_simpler_stages(stage: Case) -> Iterator[Case]:
+    if "concurrency" in stage:
+        yield {key: value for key, value in stage.items() if key != "concurrency"}
     if stage.get("workers", 1) > 1:
         yield {**stage, "workers": 1}
         yield {**stage, "workers": stage["workers"] - 1}

@@ -145,7 +145,7 @@ def image(item: int, salt: int) -> dict[str, Any]:
 def loaned(item: int, salt: int) -> dict[str, Any]:
     """An array allocated in the outgoing shared memory."""
     array = stagepipe.empty((_make_random(0, salt).choice([10, 5000, 100_000]),), np.int32)
-    array[:] = item + salt
+    array[:] = (item + salt) % (1 << 31)
     return {"id": item, "x": array}
 
 
@@ -211,6 +211,18 @@ def drawn_parts(item: Any) -> Iterator[Any]:
     for part in range(random.randrange(4)):
         draws = drawn(part)
         yield stagepipe.SKIP if random.random() < 0.1 else {"item": item, **draws}
+
+
+def context_drawn(item: Any) -> dict[str, Any]:
+    """The item with a draw from its own generator: the only one that a stage with `concurrency` may use."""
+    return {"of": item, "draw": int(stagepipe.context().rng.integers(1 << 30))}
+
+
+def context_parts(item: Any) -> Iterator[Any]:
+    """Zero to three parts, with draws from the item's own generator between them: some parts are dropped."""
+    rng = stagepipe.context().rng
+    for part in range(int(rng.integers(4))):
+        yield stagepipe.SKIP if rng.random() < 0.1 else {"item": item, **context_drawn(part)}
 
 
 def torch_drawn(item: Any) -> dict[str, Any]:
@@ -303,14 +315,28 @@ def flaky_draws(item: Any, salt: int) -> Any:
 
 def flaky(item: Any, salt: int) -> Any:
     """Raises the first time that any worker sees some items, so that a retry succeeds."""
+    return _do_once(item, salt, 0.15, _raise)
+
+
+def _raise() -> None:
+    raise ValueError("the first attempt fails")
+
+
+def _do_once(item: Any, salt: int, share: float, act: Callable[[], Any]) -> Any:
+    """Return the item. `act` is called the first time that any worker sees some items, a `share` of all."""
     folder = os.environ.get(FOLDER)
-    if folder is not None and _make_random(item, salt).random() < 0.15:
+    if folder is not None and _make_random(item, salt).random() < share:
         context = stagepipe.context()
         record = Path(folder) / f"{context.stage}.{context.epoch}.{'.'.join(map(str, context.item))}"
         if not record.exists():
             record.touch()
-            raise ValueError("the first attempt fails")
+            act()
     return item
+
+
+def hanging(item: Any, salt: int) -> Any:
+    """Hangs the first time that any worker sees some items, for a stage with a `timeout`."""
+    return _do_once(item, salt, 0.01, lambda: time.sleep(1000))
 
 
 def failing(item: Any, salt: int) -> Any:

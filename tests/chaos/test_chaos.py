@@ -62,7 +62,7 @@ def test_disturbed_pipelines_yield_what_the_inline_run_yields(runner):
     assert totals["kills"]
     assert totals["killed"], "no killed worker was replaced"
     assert totals["at crash points"], "no worker died at a crash point"
-    assert totals["restarts"] == totals["killed"] + totals["at crash points"]
+    assert totals["restarts"] == totals["killed"] + totals["timeouts"] + totals["at crash points"]
     assert totals["items"]
     assert totals["no case"] <= totals["equal"] // 4
 
@@ -88,6 +88,16 @@ def test_datasets_in_chunks_are_among_the_cases_and_become_smaller():
         assert len(counts) > 1
         plan = Pipeline({**case["config"], "transport": {"mode": "auto"}}).make_plan()
         assert plan.processes[0].sends_chunks
+
+
+def test_threads_and_stages_that_hang_are_among_the_cases():
+    for make in (make_case, make_kill_case):
+        stages = [entry for seed in range(500) for entry in make(seed)["config"]["stages"]]
+        threaded = [entry for entry in stages if entry.get("concurrency", 1) > 1]
+        names = {entry["uses"].rpartition(".")[2] for entry in threaded}
+        assert {"number", "parts", "context_parts", "dropped", "flaky"} <= names
+        assert any("when" in entry for entry in threaded)
+        assert any("timeout" in entry for entry in stages)
 
 
 def test_a_case_does_not_count_what_runs_beside_it_as_left(runner):

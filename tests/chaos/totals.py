@@ -10,10 +10,11 @@ from tests.chaos.running import Outcome
 
 BAD_VERDICTS = ("different", "refused", "hang", "failed", "crashed", "stalled", "late", "left", "died")
 _COUNT_NAMES = (
-    *("items", "lost", "doubled", "strange", "restarts", "killed", "at crash points", "stalls"),
+    *("items", "lost", "doubled", "strange", "restarts", "killed", "timeouts", "at crash points", "stalls"),
     *("kills", "stops", "errors"),
 )
-"""`restarts` are the deaths that the runs recovered from: of workers that were `killed`, and `at crash points`."""
+"""`restarts` are the deaths that the runs recovered from: of workers that were `killed`, `at crash points`, and
+`timeouts` of stages that hang."""
 
 
 class Totals:
@@ -51,7 +52,7 @@ class Totals:
             "pipelines by order": _format_counts(self._orders),
             "pipelines by payload": _format_counts(self._payloads),
             "workers that died": f"{counts['killed']} killed at random moments, {counts['at crash points']} at crash "
-            f"points; {counts['restarts']} restarts",
+            f"points, {counts['timeouts']} by a timeout; {counts['restarts']} restarts",
             "restarts after a stall": f"{counts['stalls']}",
             "items": f"{counts['items']}, of them {counts['lost']} lost, {counts['doubled']} doubled, "
             f"{counts['strange']} strange",

@@ -34,6 +34,17 @@ stages:
   - {name: touch, uses: tests.support.stages.touched}
   - {name: record, uses: tests.support.stages.recorded, fuse: true, with: {path: PATH}}
 """
+THREADS = """
+name: endless
+source: {uses: stagepipe.sources.numbers, with: {count: 1000000}}
+stages:
+  - name: work
+    uses: tests.support.concurrent_stages.waits_from
+    with: {first: 8, seconds: SECONDS, path: PATH.waiting}
+    workers: 2
+    concurrency: 4
+  - {name: record, uses: tests.support.stages.recorded, with: {path: PATH}}
+"""
 
 
 def count_fds() -> int:
@@ -161,10 +172,10 @@ def test_processes_that_a_stage_has_started_are_killed_too():
 
 
 @pytest.fixture
-def endless(tmp_path):
+def endless(tmp_path, request):
     """A long `stagepipe run`, the marker of all its processes, and the folder of its report."""
     config = tmp_path / "endless.yaml"
-    config.write_text(CONFIG.replace("PATH", str(tmp_path / "recorded")))
+    config.write_text(getattr(request, "param", CONFIG).replace("PATH", str(tmp_path / "recorded")))
     marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
     name, value = marker.split("=")
     environment = {**os.environ, name: value}
@@ -237,6 +248,34 @@ def test_a_killed_main_process_leaves_nothing_behind(endless, signal_number, exi
     assert all_gone(marker)
     assert leftover_files() <= files_before
     assert list((folder / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "signal_number, endless, is_quick",
+    [
+        (signal.SIGINT, THREADS.replace("SECONDS", "0.3"), True),
+        (signal.SIGTERM, THREADS.replace("SECONDS", "1000"), False),
+    ],
+    indirect=["endless"],
+    ids=["SIGINT, slow items", "SIGTERM, items that hang"],
+)
+def test_a_signal_ends_a_run_whose_threads_all_have_an_item(endless, signal_number, is_quick):
+    process, marker, folder = endless
+    files_before = leftover_files()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    waiting = folder / "recorded.waiting"
+    while not waiting.exists() or waiting.stat().st_size < 8:
+        assert time.monotonic() < deadline, "not every thread has an item"
+        time.sleep(0.05)
+    process.send_signal(signal_number)
+    assert process.wait(20) == 128 + signal_number
+    assert all_gone(marker)
+    assert leftover_files() <= files_before
+    assert list((folder / "temporary").iterdir()) == []
+    assert from_json((folder / "r.json").read_bytes()).run.status == "interrupted"
+    output = process.stderr.read()
+    assert ("did not exit within 5 s" not in output) == is_quick
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("live_count, after_s", [(1, 0.0), (1, 0.03), (1, 0.1), (1, 0.3), (4, 1.5)])

@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.chaos.cases import Case, add_conditions, draw_message_items, make_small_config
+from tests.chaos.cases import Case, add_conditions, add_threads, draw_message_items, make_small_config
 
 KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
 """How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
 """
-_PROCESS_KEYS = ("fuse", "workers")
+_PROCESS_KEYS = ("fuse", "workers", "concurrency")
 
 
 def make_case(seed: int, kind: str | None = None) -> Case:
@@ -22,7 +22,8 @@ def make_case(seed: int, kind: str | None = None) -> Case:
     config = vary(make_small_config(rnd), "mixed", rnd)
     if config["stages"][-1]["uses"].endswith(".Unbatch") and rnd.random() < 0.5:
         config["stages"].pop()  # the output is batches
-    config["stages"] = add_conditions(config["stages"], random.Random(f"when {seed}"))
+    stages = add_conditions(config["stages"], random.Random(f"when {seed}"))
+    config["stages"] = add_threads(stages, random.Random(f"threads {seed}"))
     keys = {"limit": rnd.randint(0, 8)} if rnd.random() < 0.1 else {}
     if rnd.random() < 0.1:
         keys |= {"world_size": 2, "rank": rnd.randrange(2)}
@@ -42,7 +43,7 @@ def vary(config: Case, kind: str, rnd: random.Random) -> Case:
     """Return the same pipeline in other processes.
 
     `fused` fuses all stages, `one` and `several` none: with one worker each, or with up to three. `mixed` draws for
-    each stage. A `killed` pipeline is as it was drawn.
+    each stage. A `killed` pipeline is as it was drawn, and only that and `several` have threads.
     """
     if kind == "killed":
         return config
@@ -53,6 +54,8 @@ def _vary_stage(entry: dict[str, Any], kind: str, rnd: random.Random) -> dict[st
     if not any(key in entry for key in _PROCESS_KEYS):
         return entry  # an order point
     kept = {key: value for key, value in entry.items() if key not in _PROCESS_KEYS}
+    if "concurrency" in entry:  # the states of both ways must be those of one pipeline
+        kept |= {"concurrency": entry["concurrency"]} if kind == "several" else {"reseed": False}
     fuse_share = {"fused": 1.0, "mixed": 0.5}.get(kind, 0.0)
     if rnd.random() < fuse_share and "batch" not in entry:
         return {**kept, "fuse": True}

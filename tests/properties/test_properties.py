@@ -74,7 +74,7 @@ def test_every_kind_of_source_and_stage_is_drawn():
     assert {"numbers", "Items", "stream", "drawing_stream", "OwnDrawingStream", "DrawingItems"} <= set(targets)
     assert {"drawn", "drawn_parts", "parts", "dropped", "Keeping", "listed"} <= set(targets)
     assert {"flaky", "flaky_draws", "failing", "Batch", "Unbatch", "Shuffle"} <= set(targets)
-    assert {"torch_drawn", "Augmented", "OwnGenerators"} <= set(targets)
+    assert {"torch_drawn", "Augmented", "OwnGenerators", "context_drawn", "context_parts"} <= set(targets)
     assert {case["config"]["order"] for case in cases} == {"source", "any"}
     assert {tuple(case["keys"]) for case in cases} == {
         (),

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,15 @@ def hangs_at(item: int, bad: int) -> int:
     time.sleep(0.01)
     if item == bad:
         time.sleep(1000)
+    return item
+
+
+def waits_from(item: int, first: int, seconds: float, path: str) -> int:
+    """Waits at all items from `first` on, and adds a byte to a file for each."""
+    if item >= first:
+        with Path(path).open("ab") as file:
+            file.write(b".")
+        time.sleep(seconds)
     return item
 
 
