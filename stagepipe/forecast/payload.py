@@ -101,7 +101,7 @@ _ENTRY_HEADER_BYTES = 48
 _MIN_BLOCK_ITEM_BYTES = 1341
 _BLOCK_BYTES = 32 << 10
 """Larger items that fit a packet share a block of this size, and its packet: `transport/chunk.py`."""
-_MAX_OWN_WORK_NS = 500_000
+_MAX_OWN_WORK_NS = 10_000_000
 """A message holds no more work of its sender, transport included: `MessageLimit` in `runtime/worker/upkeep.py`."""
 _TRANSPORT_NS = 5_000
 _MAX_READER_WORK_NS = 200_000

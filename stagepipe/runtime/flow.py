@@ -67,6 +67,7 @@ class AdmissionController:
         self._trace = trace
         self._segment = segment.number
         self._processes_by_stage = segment.processes_by_stage
+        self._worker_count = max(map(len, segment.processes_by_stage))
         self._on_tick = on_tick
         self._limit_bytes = segment.memory_bytes * IN_FLIGHT_MEMORY_FRACTION
         self._waiter = PipeWaiter(None, select.EPOLLIN, *wake_events)
@@ -244,13 +245,16 @@ class AdmissionController:
         return False
 
     def _choose_tick_s(self, item: int) -> float:
-        """A long tick where a wide window is full: the order point ends that wait, and the workers have enough items.
+        """A long tick where the window is full: the order point ends that wait, and the workers have enough items.
 
-        Nobody ends a wait for memory that is released, or for items that arrive early in a slow start. From half of the
-        memory on, other feeders may wait for what this process gets back at each tick.
+        So it is where each has two while a quarter of the window is consumed. Nobody ends a wait for memory that is
+        released, or for items that arrive early in a slow start. From half of the memory on, other feeders may wait for
+        what this process gets back at each tick.
         """
-        is_window_full = item - self._consumed_items >= self._effective_window >= 2 * self._window
-        return _FULL_WINDOW_TICK_S if is_window_full and self._live_bytes <= self._limit_bytes / 2 else _WAIT_TICK_S
+        is_started = self._slow_start_window >= min(2 * self._window, self._small_item_window)
+        is_window_full = item - self._consumed_items >= self._effective_window >= 8 * self._worker_count // 3
+        is_memory_free = self._live_bytes <= self._limit_bytes / 2
+        return _FULL_WINDOW_TICK_S if is_started and is_window_full and is_memory_free else _WAIT_TICK_S
 
     def _publish_memory_pressure(self, in_flight_items: int) -> None:
         """Publish that memory, not the window, holds items back. The supervisor's monitor logs the warning."""

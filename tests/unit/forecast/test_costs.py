@@ -144,7 +144,7 @@ def test_a_stage_that_sleeps_keeps_it_where_the_process_waited_elsewhere():
 
 def test_cpu_time_leaves_out_waking_up_but_not_threads():
     assert costs_of_one_stage(1000, cpu_us=1250).processes[1].cpu_ns < 1060 * US
-    assert costs_of_one_stage(1000, cpu_us=4000).processes[1].cpu_ns == pytest.approx(4000 * US)
+    assert costs_of_one_stage(1000, cpu_us=4000).processes[1].cpu_ns == pytest.approx(4000 * US, rel=0.001)
 
 
 def test_a_hop_costs_measured_pickling_and_predicted_carrying():
@@ -164,7 +164,7 @@ def test_all_work_of_an_order_point_counts_except_its_first_item():
     )
     assert costs.processes[1].run_ns == pytest.approx(120 * US, rel=0.02)
     assert costs.processes[1].is_single_worker
-    assert costs.hops[1].total_ns == pytest.approx(costs.hops[0].total_ns * 3 / ITEMS)
+    assert costs.hops[1].total_ns <= costs.hops[0].total_ns * 3 / ITEMS, "fewer where they share packets"
 
 
 def test_without_samples_only_pickling_counts():

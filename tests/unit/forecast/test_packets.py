@@ -42,7 +42,7 @@ def test_items_that_exceed_half_a_packet_share_a_block():
 
 @pytest.mark.parametrize(
     "nbytes, keys",
-    [(5000, {}), (20, {"sender_us": 600}), (20, {"reader_us": 250})],
+    [(5000, {}), (20, {"sender_us": 6000}), (20, {"reader_us": 250})],
     ids=["large item", "slow sender", "slow reader"],
 )
 def test_other_items_have_a_packet_of_their_own(nbytes, keys):

@@ -19,13 +19,14 @@ WINDOW = 16
 class Segment:
     """A feeder and an order point that meet on a board. `early` counts what the order point holds for its turn."""
 
-    def __init__(self, first_item: int = 0) -> None:
-        fd = make_board_fd(BoardLayout(1, (1, 1, 0)))
-        board = Board(fd, BoardLayout(1, (1, 1, 0)))
+    def __init__(self, first_item: int = 0, workers: int = 1) -> None:
+        layout = BoardLayout(1, (1,) * (1 + workers) + (0,))
+        fd = make_board_fd(layout)
+        board = Board(fd, layout)
         os.close(fd)
         self.events = (WakeEvent(), WakeEvent())
         self.early = 0
-        segment = FedSegment(0, ((0,), (1,)), 1 << 30)
+        segment = FedSegment(0, ((0,), tuple(range(1, 1 + workers))), 1 << 30)
         self.admission = AdmissionController(board, segment, self.events, lambda: None)
         self.progress = ProgressPublisher(board, 0, self.events[0])
         self.start(GENERATION, first_item)
@@ -126,6 +127,17 @@ def test_a_feeder_of_a_wide_full_window_sleeps_until_a_quarter_is_consumed(full_
     assert full_segment.admission.wait_until_admitted(full_segment.next_item, lambda: False)
     assert next(counts) - full_segment.consumed == SMALL_ITEM_WINDOW // 4 + 1
     assert timeouts_s == [0.1]
+
+
+@pytest.mark.parametrize("workers,timeout_s", [(6, 0.1), (7, 0.005)])
+def test_a_feeder_of_a_full_window_sleeps_where_its_workers_have_two_items_each(workers, timeout_s, monkeypatch):
+    segment = Segment(first_item=7, workers=workers)
+    for consumed in range(8, 40):
+        segment.arrive(consumed=consumed, early=0)
+        segment.admission.can_admit(consumed + WINDOW)
+    timeouts_s = record_waits(segment, monkeypatch, lambda: segment.arrive(consumed=39 + WINDOW // 4, early=0))
+    assert segment.admission.wait_until_admitted(39 + WINDOW, lambda: False)
+    assert timeouts_s == [timeout_s]
 
 
 def test_a_slow_start_looks_often_for_early_items_which_wake_nobody(segment, monkeypatch):
