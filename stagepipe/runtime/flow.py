@@ -148,11 +148,11 @@ class AdmissionController:
         self._held_bytes = self._board.consumer_held_bytes()
         self._max_item_bytes = self._compute_max_item_bytes()
         in_flight_items = max(item - self._consumed_items, 1)
-        self._estimated_item_bytes = max(
+        self._estimated_item_bytes = self.known_item_bytes or max(
             (self._live_bytes - self._held_bytes) / in_flight_items,
             self._estimated_item_bytes * _ITEM_BYTES_DECAY_PER_REFRESH,
         )
-        small_items = int(SMALL_ITEM_BUDGET_BYTES / max(self.known_item_bytes or self._estimated_item_bytes, 1.0))
+        small_items = int(SMALL_ITEM_BUDGET_BYTES / max(self._estimated_item_bytes, 1.0))
         self._effective_window = min(
             max(self._window, min(small_items, self._small_item_window)), self._slow_start_window
         )

@@ -24,7 +24,6 @@ from stagepipe.timing.board import (
     StageRegion,
     make_board_fd,
     read_layout_version,
-    region_word_count,
 )
 from stagepipe.timing.histogram import (
     BUCKET_COUNT,
@@ -83,6 +82,5 @@ __all__ = [
     "pack_durations",
     "read_layout_version",
     "read_trace",
-    "region_word_count",
     "unpack_durations",
 ]

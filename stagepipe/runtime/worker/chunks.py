@@ -7,11 +7,13 @@ leaves a worker is that of single items.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
 from stagepipe.core import ArenaFullError, Key, count_bytes
+from stagepipe.machine import cpu_delay_ns
 from stagepipe.runtime.execution import Box, ChunkInHand, ItemHeader, StageChain, StageError, StageRunner
 from stagepipe.runtime.protocol import SampleChunk
 from stagepipe.runtime.worker.hop_output import HopOutput
@@ -21,11 +23,13 @@ from stagepipe.timing import ProcessCounter, ProcessRegion
 MAX_CHUNK_ITEMS: Final = 384
 """Their indices, 8 bytes each, fit one packet."""
 _MAX_CHUNK_BYTES: Final = 1 << 20
+_MAX_BATCH_BYTES: Final = 16 << 20
+"""A chunk that is a batch may have so many: they would be the batch's anyway, and `Batch` copies none of them."""
 _MAX_ROW_BYTES: Final = 1 << 16
 """A larger sample travels alone: what its packet costs is little beside its bytes, and it may be in shared memory."""
 CHUNK_NS: Final = 1_000_000
 """What a worker works on a chunk. Longer ones would leave other workers without work, and `Batch` without rows."""
-_MAX_BATCH_FACTOR: Final = 8
+_MAX_BATCH_FACTOR: Final = 16
 """A chunk that is a batch may take so much longer: it saves `Batch` its work."""
 _MAX_HELD_NS: Final = 16_000_000
 """After this time a worker sends its rows, because the samples are slower than those before."""
@@ -34,7 +38,7 @@ _MAX_HELD_NS: Final = 16_000_000
 class ChunkSize:
     """How many items the source sends together: as many as take a worker a millisecond, by what the workers publish.
 
-    Where a batch takes a worker half a millisecond to eight, a chunk is a batch, if no skips come before it: `Batch`
+    Where a batch takes a worker half a millisecond to sixteen, a chunk is a batch, if no skips come before it: `Batch`
     then passes its arrays on.
     """
 
@@ -51,7 +55,7 @@ class ChunkSize:
 
     def choose(self, item: int, max_items: int) -> int:
         """Return how many items to send from `item` on, at most `max_items` for all workers together."""
-        # A worker that has lost its CPU in a chunk measures too much; one that is not measured yet has 0.
+        # One that is not measured yet has 0; one whose first chunk imports a library measures too much.
         times_ns = [region[ProcessCounter.CHUNK_ITEM_NS] for region in self._worker_regions]
         item_ns = min(filter(None, times_ns), default=0)
         fitting_items = min(max(CHUNK_NS // item_ns, 1), MAX_CHUNK_ITEMS) if item_ns else 1
@@ -69,10 +73,12 @@ class ChunkSize:
 class ChunkOutput:
     """The ChainOutput of a worker that sends chunks: it stacks consecutive samples and sends them together."""
 
-    def __init__(self, output: HopOutput) -> None:
-        """`output` sends."""
+    def __init__(self, output: HopOutput, batch_size: int = 0) -> None:
+        """`output` sends. `batch_size`: see `ChunkSize`."""
         self._output = output
+        self._batch_size = batch_size
         self._end_item = 0
+        self._max_bytes = _MAX_CHUNK_BYTES
         self._rows: Rows | None = None
         self._first_item = 0
         self._row_count = 0
@@ -80,9 +86,10 @@ class ChunkOutput:
         self.row_bytes = 0
         """About how many bytes the first sample of the last chunk has."""
 
-    def begin(self, end_item: int) -> None:
-        """Expect the results of the items before `end_item`. Rows that were not sent are discarded."""
-        self._end_item = end_item
+    def begin(self, first_item: int, count: int) -> None:
+        """Expect the results of `count` items. Rows that were not sent are discarded."""
+        self._end_item = first_item + count
+        self._max_bytes = _MAX_BATCH_BYTES if count == self._batch_size else _MAX_CHUNK_BYTES
         self._rows = None
 
     def add(self, value: Any, key: Key) -> bool:
@@ -107,7 +114,7 @@ class ChunkOutput:
         """Start a chunk with a sample. False where it must travel alone."""
         try:
             self.row_bytes = row_bytes = max(count_bytes(value), 1)
-            size = min(self._end_item - item, _MAX_CHUNK_BYTES // row_bytes)
+            size = min(self._end_item - item, self._max_bytes // row_bytes)
             if size <= 1 or row_bytes > _MAX_ROW_BYTES:
                 return False
             rows = make_rows(value, size)
@@ -166,9 +173,9 @@ class ChunkLoop:
         self._output = output
         self._chunk: ChunkInHand | None = None
         self._count = 0
-        self._spent_ns = 0
+        self._began_ns = 0
         self._sent_ns = 0
-        """Of the time spent: that until the last rows were sent."""
+        """When the last rows of the chunk were sent."""
 
     @property
     def is_idle(self) -> bool:
@@ -179,19 +186,18 @@ class ChunkLoop:
         """Forget the chunk, because of a seek."""
         self._chunk = None
         if self._output is not None:
-            self._output.begin(0)
+            self._output.begin(0, 0)
 
     def begin(self, key: Key, values: list[Any], header: ItemHeader = (1, b""), *, together: bool = False) -> None:
         """Take a chunk. `header` is that of each item. `together`: the stage may be called once for all of them."""
         self._chunk = chunk = ChunkInHand(key, values, header)
         if self._output is not None:
             self._count = len(values)
-            self._output.begin(key[0] + self._count)
-            self._spent_ns = self._sent_ns = 0
+            self._output.begin(key[0], self._count)
+            self._sent_ns = perf_counter_ns()
+            self._began_ns = self._sent_ns - cpu_delay_ns(os.getpid())
         if together:
-            started_ns = perf_counter_ns()
             self._chain.call_together(chunk, self._region)
-            self._spent_ns = perf_counter_ns() - started_ns
 
     def run(self, max_ns: int) -> None:
         """Run items of the chunk for `max_ns`. Rows are sent at its end, and after some milliseconds."""
@@ -206,25 +212,17 @@ class ChunkLoop:
             self._chunk = None
 
     def _make_rows(self, chunk: ChunkInHand, output: ChunkOutput, max_ns: int) -> None:
-        started_ns = perf_counter_ns()
         try:
             self._chain.push_chunk(chunk, self._region, max_ns)
         except StageError:
             output.flush()  # what came before it is complete
             raise
-        self._spent_ns += perf_counter_ns() - started_ns
+        now_ns = perf_counter_ns()
         if not chunk.values:
             output.flush()
             self._region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
-            longest_ns = 0 if chunk.first_stage else chunk.longest_ns
-            self._region[ProcessCounter.CHUNK_ITEM_NS] = _estimate_item_ns(self._spent_ns, self._count, longest_ns)
-        elif self._spent_ns - self._sent_ns > _MAX_HELD_NS:
-            self._sent_ns = self._spent_ns
+            work_ns = now_ns - cpu_delay_ns(os.getpid()) - self._began_ns  # waits for files count, those for a CPU not
+            self._region[ProcessCounter.CHUNK_ITEM_NS] = max(work_ns // self._count, 1)
+        elif now_ns - self._sent_ns > _MAX_HELD_NS:
+            self._sent_ns = now_ns
             output.flush()
-
-
-def _estimate_item_ns(total_ns: int, count: int, longest_ns: int) -> int:
-    """Return the time of an item, without the longest: on a busy machine the process lost its CPU at that one."""
-    if not longest_ns:
-        return total_ns // count
-    return (total_ns - longest_ns) // (count - 1) if count > 1 else longest_ns

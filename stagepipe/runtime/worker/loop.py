@@ -238,7 +238,14 @@ class Worker:
         if plan.thread_count:
             return self._make_concurrent_role(output, receiver, worker_context)
         if plan.role is ProcessRole.STAGE:
-            return StageRole(self._stages, output, receiver, worker_context, sends_chunks=plan.sends_chunks)
+            return StageRole(
+                self._stages,
+                output,
+                receiver,
+                worker_context,
+                sends_chunks=plan.sends_chunks,
+                chunk_batch_size=plan.chunk_batch_size,
+            )
         progress = self._upkeep.progress = ProgressPublisher(
             self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
         )

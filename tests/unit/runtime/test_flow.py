@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from stagepipe.runtime.flow import EXPECTED_LEASES, AdmissionController, FedSegment, HeldMemoryLimit, ProgressPublisher
-from stagepipe.timing import Board, BoardLayout, make_board_fd
+from stagepipe.timing import Board, BoardLayout, ProcessCounter, make_board_fd
 from stagepipe.transport import WakeEvent
 
 GENERATION = 3
@@ -22,7 +22,7 @@ class Segment:
     def __init__(self, first_item: int = 0, workers: int = 1) -> None:
         layout = BoardLayout(1, (1,) * (1 + workers) + (0,))
         fd = make_board_fd(layout)
-        board = Board(fd, layout)
+        self.board = board = Board(fd, layout)
         os.close(fd)
         self.events = (WakeEvent(), WakeEvent())
         self.early = 0
@@ -83,6 +83,15 @@ def test_a_chunk_is_admitted_as_a_whole(segment):
     assert segment.admission.max_chunk_items == WINDOW // 4
     assert segment.admission.wait_until_chunk_admitted(39, 4, lambda: False) == 4
     assert segment.admission.wait_until_chunk_admitted(39 + WINDOW - 3, 4, lambda: True) == 0
+
+
+def test_memory_of_the_segments_behind_it_does_not_make_chunks_small(segment):
+    segment.admission.known_item_bytes = 100
+    segment.board.region(1)[ProcessCounter.LIVE_BYTES] = 1 << 29
+    for consumed in range(8, 40):
+        segment.arrive(consumed=consumed, early=0)
+        segment.admission.can_admit(consumed + 1)
+    assert segment.admission.max_chunk_items == WINDOW // 4
 
 
 def test_an_empty_segment_admits_one_where_there_is_no_room_for_a_chunk(segment):
