@@ -3,7 +3,8 @@
 `RULES`, at the end, are the questions in their order, the most decisive first:
 
 1. Is there enough to judge? A few items only fill the queues. Did all run in one process? Nothing below applies then.
-2. Did nothing flow for much of the time: restarts, one part written at the end, blocks on disk, another scheduler?
+2. Did nothing flow for much of the time: restarts, one part written at the end, blocks on disk, another scheduler? Or
+   were the items so quick that the first ones took most of the time?
 3. Was the run stopped by its CPU quota? Is the consumer the busiest? Then tuning ends here.
 4. Is one worker far slower than the others of its stage, or does a stage mostly repeat what failed?
 5. Are the stages too small for processes: do their hops cost more than their work?
@@ -59,6 +60,7 @@ from stagepipe.report.utilization import (
     compute_drain_ns,
     compute_lost_ns,
     compute_run_active_ns,
+    compute_sample_factor,
     compute_startup_ns,
     describe_waiting_neighbours,
     find_slowest_start,
@@ -93,6 +95,13 @@ _MIN_LONG_ITEMS_TO_JUDGE = 4
 _MIN_WORK_TO_JUDGE_NS = 5_000_000_000
 """A run that works this long after its start-up is judged, however long the start-up took."""
 
+_MIN_MEASURED_NS = 50_000_000
+"""Calls and hops that take less than this in all, without the first ones, say nothing about a longer run: the first
+ones import modules and find cold caches, and another program may have had the CPU in the others."""
+
+_MANY_ITEMS = 1000
+"""With as many items, their times are known however quick they are."""
+
 _MIN_STARTUP_SHARE = 0.5
 """Share of the wall time from which the start-up is the limit."""
 
@@ -114,6 +123,27 @@ def judge_too_few_items(evidence: Evidence) -> Verdict | None:
     sentence = f"Too few items to judge: {items:,}; start-up took {_describe_startup(evidence.record)}."
     return make_verdict(
         "", "none", 0.1, sentence, f"No config change to suggest yet: run it on {needed} items or more."
+    )
+
+
+def judge_short_run(evidence: Evidence) -> Verdict | None:
+    """Judge a run of few and quick items, which took little time beside its first calls."""
+    record, items = evidence.record, evidence.items
+    histograms = [
+        *((stage.run_histogram, stage.workers * stage.concurrency) for stage in record.stages),
+        *((hop.cost_histogram, 1) for hop in record.hops),
+    ]
+    later_ns = sum(max(each.sum_ns - first_calls * each.max_ns, 0) for each, first_calls in histograms)
+    measured_ns = later_ns + record.consumer.busy_ns
+    if items >= _MANY_ITEMS or measured_ns >= _MIN_MEASURED_NS:
+        return None
+    needed = min(_round_up(math.ceil(items * _MIN_MEASURED_NS / max(measured_ns, 1))), _MANY_ITEMS)
+    sentence = (
+        f"Too short to judge: without the first calls, all work on {items:,} items took {format_ns(measured_ns)}; "
+        f"start-up took {_describe_startup(record)}."
+    )
+    return make_verdict(
+        "", "none", 0.1, sentence, f"No config change to suggest yet: run it on about {needed:,} items or more."
     )
 
 
@@ -602,7 +632,8 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
         f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of CPU in all stages, and "
         f"{format_ns(round(handing_ns))} to be handed over between {len(processes)} processes."
     )
-    confidence = round(MAX_CONFIDENCE * scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9), 2)
+    ratio_score = scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9)
+    confidence = round(MAX_CONFIDENCE * ratio_score * compute_sample_factor(evidence), 2)
     text = "Let an item be a batch of many, so that a hop carries more work."
     inline_ns = work_ns + record.consumer.busy_ns / items + _INLINE_ITEM_NS
     if (1 + _MIN_INLINE_GAIN) * inline_ns < compute_run_active_ns(record) / items:
@@ -969,6 +1000,7 @@ RULES: Final = (
     Rule("drain", judge_drain, "the run is too short"),
     Rule("spilling", judge_spilling),
     Rule("scheduling", _judge_scheduling),
+    Rule("short run", judge_short_run),
     Rule("CPU quota", judge_quota),
     Rule("consumer", _judge_busiest_consumer),
     Rule("straggler", judge_straggler, "one slow worker holds the others up"),

@@ -454,9 +454,13 @@ def compute_confidence(evidence: Evidence) -> float:
     blocked = evidence.most_blocked_upstream.blocked_share if evidence.most_blocked_upstream else 0.0
     starved = evidence.most_starved_downstream.starved_share if evidence.most_starved_downstream else 0.0
     waiting_score = scale_to_unit(max(blocked, starved), 0.0, 0.3)
-    sample_score = scale_to_unit(evidence.items, 0, 100)
     neighbour_factor = 0.5 + 0.3 * lead_score + 0.2 * waiting_score
-    return round(MAX_CONFIDENCE * utilization_score * neighbour_factor * (0.6 + 0.4 * sample_score), 2)
+    return round(MAX_CONFIDENCE * utilization_score * neighbour_factor * compute_sample_factor(evidence), 2)
+
+
+def compute_sample_factor(evidence: Evidence) -> float:
+    """Return how much of the confidence is left with so many items: 0.6 with none, all of it with 100."""
+    return 0.6 + 0.4 * scale_to_unit(evidence.items, 0, 100)
 
 
 def scale_to_unit(value: float, low: float, high: float) -> float:

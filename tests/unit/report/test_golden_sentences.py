@@ -8,11 +8,13 @@ from __future__ import annotations
 import msgspec
 
 from stagepipe.report import (
+    ByteCounts,
     MemoryPressure,
     Series,
     StageSeries,
     StoreHopReport,
     StoreNodeReport,
+    WhatIf,
     WorkerLoad,
     WorkerRestartReport,
 )
@@ -37,6 +39,44 @@ def slow_decode(make, **more):
 
 def too_few_items(make):
     return make.record(make.stage("source", items=3), make.stage("detect", busy=0.8, starting=0.05, items=3))
+
+
+def short_run(make, items=20, call_ns=2_000):
+    """Quick items beside another program. The source's first call imports pyarrow."""
+    calls = [300_000_000, *[call_ns] * (items - 1)]
+    source, work = (
+        make.replace(
+            make.stage(name, items=items),
+            wall_ns=900_000_000,
+            busy_ns=sum(values),
+            starting_ns=300_000_000,
+            cpu_ns=sum(values) + 5_000_000,
+            starved_ns=0,
+            run_histogram=Histogram.from_values_ns(values),
+        )
+        for name, values in (("source", calls), ("same", calls[1:]))
+    )
+    hops = (make.hop("source", "same", mode="auto", messages=items, cost_ns=100_000, bytes=ByteCounts()),)
+    fuse = WhatIf(
+        kind="fuse",
+        change="same fused into source",
+        overrides=("stages.same.fuse=true",),
+        items_per_s=700,
+        gain=0.56,
+        gain_low=0.4,
+    )
+    return make.record(
+        source,
+        work,
+        hops=hops,
+        what_if=(fuse,),
+        wall_ns=900_000_000,
+        items_in=items,
+        items_out=items,
+        consumer={"wait_ns": 500_000_000, "busy_ns": 1_000_000},
+        cpus=2,
+        other_cpus=1.0,
+    )
 
 
 def start_outlasts_the_work(make):
@@ -316,6 +356,7 @@ def no_bottleneck_but_the_consumer_is_busiest(make):
 RECORDS = (
     nothing_ran,
     too_few_items,
+    short_run,
     start_outlasts_the_work,
     start_outlasts_long_work,
     restarts,
@@ -375,6 +416,7 @@ def test_the_sentences_of_every_verdict(make, golden):
 RULE_RECORDS = {
     "too few items": too_few_items,
     "restarts": restarts,
+    "short run": short_run,
     "drain": sink_of_few_parts,
     "spilling": spilling_between_stages,
     "CPU quota": cpu_quota,
@@ -400,3 +442,9 @@ def test_the_first_rule_that_applies_judges(make):
     assert {name: find_rule(make_record(make)) for name, make_record in RULE_RECORDS.items()} == {
         name: name for name in RULE_RECORDS
     }
+
+
+def test_a_run_of_quick_items_is_judged_once_they_took_a_while(make):
+    assert judge(short_run(make)).fix == ""
+    assert judge(short_run(make, items=1000)).kind != "none"
+    assert judge(short_run(make, call_ns=3_000_000)).kind != "none"
