@@ -17,7 +17,9 @@ from stagepipe.timing import Board, TraceBuffer, TraceKind
 from stagepipe.transport import LeaseExtent, PipeWaiter, SharedMemoryPool, WakeEvent
 
 _WAIT_TICK_S = 0.005
-_FULL_WINDOW_TICK_S = 0.1
+"""The shortest tick of a wait that nobody ends. It becomes a quarter of what the wait has lasted: models may be built
+meanwhile."""
+_FULL_WINDOW_TICK_S = 0.25
 """The tick of a wait that the order point ends. A tick looks for free places, so at a short one the feeder would wake
 up for each item or two, whatever the count it asked to be woken at."""
 IN_FLIGHT_MEMORY_FRACTION = 0.8
@@ -228,6 +230,7 @@ class AdmissionController:
 
     def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool], count: int) -> bool:
         last = item + count - 1
+        started_ns = perf_counter_ns()
         while not is_interrupted():
             self._board.publish_admission_blocked(self._segment, perf_counter_ns())
             # Waking up when a quarter of the window is free saves wake-ups; the items in flight are consumed anyway.
@@ -236,7 +239,7 @@ class AdmissionController:
             self._refresh(item)
             if not self._has_room(last):
                 self._publish_memory_pressure(item - self._consumed_items)
-                self._waiter.wait(self._choose_tick_s(last))
+                self._waiter.wait(self._choose_tick_s(last, (perf_counter_ns() - started_ns) / 1e9))
                 self._on_tick()
                 self._refresh(item)
             if self._has_room(last):
@@ -244,7 +247,7 @@ class AdmissionController:
                 return True
         return False
 
-    def _choose_tick_s(self, item: int) -> float:
+    def _choose_tick_s(self, item: int, waited_s: float) -> float:
         """A long tick where the window is full: the order point ends that wait, and the workers have enough items.
 
         So it is where each has two while a quarter of the window is consumed. Nobody ends a wait for memory that is
@@ -254,7 +257,9 @@ class AdmissionController:
         is_started = self._slow_start_window >= min(2 * self._window, self._small_item_window)
         is_window_full = item - self._consumed_items >= self._effective_window >= 8 * self._worker_count // 3
         is_memory_free = self._live_bytes <= self._limit_bytes / 2
-        return _FULL_WINDOW_TICK_S if is_started and is_window_full and is_memory_free else _WAIT_TICK_S
+        if is_started and is_window_full and is_memory_free:
+            return _FULL_WINDOW_TICK_S
+        return min(max(waited_s / 4, _WAIT_TICK_S), _FULL_WINDOW_TICK_S)
 
     def _publish_memory_pressure(self, in_flight_items: int) -> None:
         """Publish that memory, not the window, holds items back. The supervisor's monitor logs the warning."""

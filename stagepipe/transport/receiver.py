@@ -313,8 +313,10 @@ class Receiver:
             self._expects_wait = waited_ns > _REAL_WAIT_NS
 
     def _wait_until(self, deadline_ns: int | None) -> bytes:
+        leased_s = LEASED_TICK_INTERVAL_S
         while not self._is_interrupted():
-            wait_s = LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S
+            wait_s = leased_s if self._memory.lease_count else IDLE_TICK_INTERVAL_S
+            leased_s = min(2 * leased_s, IDLE_TICK_INTERVAL_S)
             if deadline_ns is not None:
                 remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
                 if remaining_s <= 0:

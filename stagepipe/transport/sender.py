@@ -54,9 +54,10 @@ from stagepipe.transport.pipe import PipeWaiter, WakeEvent
 from stagepipe.transport.rule import SHARED_MEMORY, TransportRule
 
 LEASED_TICK_INTERVAL_S = 0.01
-"""The tick interval of a wait while this process holds leases: the longest that a released block stays in use."""
+"""The first tick of a wait while this process holds leases; each one takes twice as long as the one before. A block
+that another thread releases meanwhile stays in use for so long, or for as long as the wait has lasted."""
 IDLE_TICK_INTERVAL_S = 0.25
-"""The tick interval of a wait without leases."""
+"""The tick interval of a wait without leases, and the longest with any."""
 
 _CHANGEABLE: Final = frozenset({dict, list})
 """The plain containers that their owner may change."""
@@ -569,9 +570,11 @@ class Sender:
 
     def _write_when_ready(self, buffers: Sequence[bytearray | bytes | memoryview], begin_ns: int) -> int:
         packet = buffers[0]
+        leased_s = LEASED_TICK_INTERVAL_S
         while not self._is_interrupted():
             self._tick()
-            self._waiter.wait(LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S)
+            self._waiter.wait(leased_s if self._memory.lease_count else IDLE_TICK_INTERVAL_S)
+            leased_s = min(2 * leased_s, IDLE_TICK_INTERVAL_S)
             now_ns = perf_counter_ns()
             if isinstance(packet, bytearray):  # a whole packet; fragments have no timestamps
                 write_sent_at(packet, now_ns)

@@ -22,7 +22,7 @@ _MIN_CHECK_INTERVAL_S = 0.02
 """Check interval right after the first check; it grows with the age of the run."""
 _MAX_CHECK_INTERVAL_S = 0.5
 """Check interval of a long run, and of a run without adaptive hops."""
-_CHECKS_PER_DOUBLING = 50
+_CHECKS_PER_DOUBLING = 10
 """About so many checks fit in the time in which the age of the run doubles."""
 
 

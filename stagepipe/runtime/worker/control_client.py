@@ -19,7 +19,7 @@ from stagepipe.transport import PipeWaiter, Sender, WakeEvent
 
 _WATCH = b"watch"
 _CHECK_INTERVAL_MS = 10
-_CHECKS_BEFORE_IDLE = 10
+_CHECKS_BEFORE_IDLE = 3
 _LINGER_MS = 2000
 """How long `close` waits for events that are not sent yet."""
 

@@ -135,10 +135,10 @@ def test_a_feeder_of_a_wide_full_window_sleeps_until_a_quarter_is_consumed(full_
     )
     assert full_segment.admission.wait_until_admitted(full_segment.next_item, lambda: False)
     assert next(counts) - full_segment.consumed == SMALL_ITEM_WINDOW // 4 + 1
-    assert timeouts_s == [0.1]
+    assert timeouts_s == [0.25]
 
 
-@pytest.mark.parametrize("workers,timeout_s", [(6, 0.1), (7, 0.005)])
+@pytest.mark.parametrize("workers,timeout_s", [(6, 0.25), (7, 0.005)])
 def test_a_feeder_of_a_full_window_sleeps_where_its_workers_have_two_items_each(workers, timeout_s, monkeypatch):
     segment = Segment(first_item=7, workers=workers)
     for consumed in range(8, 40):
