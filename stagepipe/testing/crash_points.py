@@ -29,7 +29,7 @@ from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.runtime.worker.roles import OrderPointRole, SourceRole, StageRole
-from stagepipe.transport import sender
+from stagepipe.transport import receiver, sender
 from stagepipe.transport.memory import ReleasePipes, SharedMemoryPool
 from stagepipe.transport.packing import Packer
 from stagepipe.transport.receiver import Receiver
@@ -81,8 +81,8 @@ def _before_and_after(name: str, owners: tuple[Any, ...], method: str) -> dict[s
 _ROLE_TYPES = (SourceRole, StageRole, OrderPointRole)
 
 CRASH_POINTS: Final[dict[str, CrashPoint]] = {
-    "read.after": CrashPoint((Receiver,), "_read_packet", is_after=True),  # this process has the only copy of a packet
-    "open.after": CrashPoint((Receiver,), "_decode_entry", is_after=True),  # views of its arrays exist
+    "read.after": CrashPoint((receiver,), "unpack", is_after=True),  # this process has the only copy of a packet
+    "open.after": CrashPoint((Receiver,), "receive", is_after=True),  # views of its arrays exist
     **_before_and_after("call", (StageRunner,), "call"),
     **_before_and_after("call_many", (StageChain,), "push_batch"),
     **_before_and_after("take", (SharedMemoryPool,), "allocate"),

@@ -212,20 +212,20 @@ def encode_chunk(values: list[Any]) -> bytes:
     return pickle.dumps((values, columns, gaps), 5)
 
 
-def decode_chunk(entry: Entry, *, readonly: bool, block: Any = None) -> list[Any]:
-    """The items of a chunk, their arrays `readonly` or writable. `block`: the bytes of a chunk in a block.
+def decode_chunk(data: Any, count: int, *, readonly: bool) -> list[Any]:
+    """The `count` items of a chunk, their arrays `readonly` or writable.
 
-    Raises TransportError if they are not as many as it states.
+    Raises TransportError if they are not as many.
     """
-    start, end = entry.pickle_span
     values: list[Any]
-    values, columns, gaps = pickle.loads(entry.data[start:end] if block is None else block)
+    values, columns, gaps = pickle.loads(data)
     if columns:
         put_arrays(values, columns, readonly=readonly)
-    for index in gaps:
-        values.insert(index, SKIP)
-    if not len(values) == entry.count_or_bytes > 0:
-        raise TransportError(f"an entry states {entry.count_or_bytes} items, and has {len(values)}")
+    if gaps:
+        for index in gaps:
+            values.insert(index, SKIP)
+    if not len(values) == count > 0:
+        raise TransportError(f"an entry states {count} items, and has {len(values)}")
     return values
 
 

@@ -653,6 +653,8 @@ class SharedMemoryPool:
 
     def flush_releases(self) -> None:
         """Send all queued releases to the owners of the blocks. Never waits: what a full pipe rejects is sent later."""
+        if not self.lease_count:
+            return
         release_queue = self.release_queue
         own_arena = self.arena
         own_released = False

@@ -126,9 +126,8 @@ class PipeWaiter:
     def wait(self, timeout_s: float) -> None:
         """Wait until the pipe is ready, a wake event is set (it is cleared) or `timeout_s` has passed."""
         for fd, _ in self._epoll.poll(timeout_s):
-            wake_event = self._wake_events.get(fd)
-            if wake_event is not None:
-                wake_event.clear()
+            if fd in self._wake_events:
+                self._wake_events[fd].clear()
 
     def close(self) -> None:
         """Close the epoll descriptor."""

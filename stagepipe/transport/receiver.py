@@ -240,7 +240,9 @@ class Receiver:
         self.queue_ns = max(perf_counter_ns() - self._chunk_sent_ns, 0)
         return single
 
-    def receive(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
+    def receive(  # noqa: C901 - each call that a small item pays takes half a microsecond
+        self, generation: int, timeout_s: float | None = None
+    ) -> ReceivedPacket | None:
         """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
         A chunk is returned whole; `on_item` is not called for its items, which decoding cannot kill. Entries of older
@@ -256,42 +258,35 @@ class Receiver:
         while True:
             entries = self._entries
             if not entries:
-                packet = self._read_packet(timeout_s)
-                if packet is None:
-                    return None
-                self._entries = entries = packet
-            if entries[-1].generation > generation:
+                data = None if self._expects_wait and timeout_s is None else self._read()
+                if not data:
+                    data = self._wait_and_read(timeout_s)
+                    if not data:
+                        return None
+                begin_ns = perf_counter_ns()
+                try:
+                    entries = unpack(data)
+                except TransportError:
+                    if is_fragment(data):  # the rest of a large item that is no longer expected
+                        continue
+                    raise
+                self._receive_ns = (perf_counter_ns() - begin_ns) // len(entries)
+                entries.reverse()
+                self._entries = entries
+            entry = entries[-1]
+            if entry.generation > generation:
                 if not self._is_interrupted():
                     # Not on the pipe: it may hold more packets, and this wait would take another reader's wake-up.
                     self._wake_event.wait(LEASED_TICK_INTERVAL_S)
                 return None
-            entry = entries.pop()
+            entries.pop()
             if entry.generation == generation:
-                return self._decode_entry(entry)
+                return self._open_chunk(entry) if entry.kind == _CHUNK else self._decode_entry(entry)
             for arena, block in referenced_blocks(entry, memory):
                 memory.release_block(arena, block)
             memory.flush_releases()
 
     # ------------------------------------------------------------------ reading
-
-    def _read_packet(self, timeout_s: float | None) -> list[Entry] | None:
-        """Read the entries of the next packet, the last one first."""
-        while True:
-            data = None if self._expects_wait and timeout_s is None else self._read()
-            if not data:
-                data = self._wait_and_read(timeout_s)
-                if not data:
-                    return None
-            begin_ns = perf_counter_ns()
-            try:
-                entries = unpack(data)
-            except TransportError:
-                if is_fragment(data):  # the rest of a large item that is no longer expected
-                    continue
-                raise
-            self._receive_ns = (perf_counter_ns() - begin_ns) // len(entries)
-            entries.reverse()
-            return entries
 
     def _read(self) -> bytes | None:
         """Read a packet without a wait. Returns nothing if no writer is left, None if there is none."""
@@ -305,38 +300,33 @@ class Receiver:
         self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
         begin_ns = perf_counter_ns()
         deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
+        leased_s = LEASED_TICK_INTERVAL_S
         try:
-            return self._wait_until(deadline_ns)
+            while not self._is_interrupted():
+                wait_s = leased_s if self._memory.lease_count else IDLE_TICK_INTERVAL_S
+                leased_s = min(2 * leased_s, IDLE_TICK_INTERVAL_S)
+                if deadline_ns is not None:
+                    remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
+                    if remaining_s <= 0:
+                        return b""
+                    wait_s = min(wait_s, remaining_s)
+                self._waiter.wait(wait_s)
+                data = self._read()
+                if data:
+                    return data
+                if data is not None:  # at the end of file the pipe is always ready: wait on the event, not to spin
+                    self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
+                self._tick()
+            return self._read() or b""  # what came before the interruption is not lost
         finally:
             waited_ns = perf_counter_ns() - begin_ns
             self.starved_ns += waited_ns
             self._expects_wait = waited_ns > _REAL_WAIT_NS
 
-    def _wait_until(self, deadline_ns: int | None) -> bytes:
-        leased_s = LEASED_TICK_INTERVAL_S
-        while not self._is_interrupted():
-            wait_s = leased_s if self._memory.lease_count else IDLE_TICK_INTERVAL_S
-            leased_s = min(2 * leased_s, IDLE_TICK_INTERVAL_S)
-            if deadline_ns is not None:
-                remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
-                if remaining_s <= 0:
-                    return b""
-                wait_s = min(wait_s, remaining_s)
-            self._waiter.wait(wait_s)
-            data = self._read()
-            if data:
-                return data
-            if data is not None:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
-                self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
-            self._tick()
-        return self._read() or b""  # what came before the interruption is not lost
-
     # ------------------------------------------------------------------ decoding
 
     def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
         kind = entry.kind
-        if kind == _CHUNK:
-            return self._open_chunk(entry)
         if kind not in {_ITEM, _FRAGMENTED}:
             return ReceivedPacket(kind, entry.key, entry.samples, entry.count_or_bytes, entry.meta, None)
         key = entry.key
@@ -392,21 +382,24 @@ class Receiver:
 
     def _open_chunk(self, entry: Entry) -> ReceivedPacket:
         begin_ns = perf_counter_ns()
-        block = lease_chunk(entry, self._memory) if entry.descriptors else None
-        nbytes = entry.nbytes if block is None else entry.nbytes + block.size
-        values = decode_chunk(entry, readonly=self.is_readonly, block=block)
-        del block
-        count = len(values)
+        _, _, _, key, _, count, sender_ns, sent_at_ns, nbytes, descriptors, _, (start, end), data = entry
+        if descriptors:
+            block = lease_chunk(entry, self._memory)
+            nbytes += block.size
+            values = decode_chunk(block, count, readonly=self.is_readonly)
+            del block
+        else:
+            values = decode_chunk(data[start:end], count, readonly=self.is_readonly)
         now_ns = perf_counter_ns()
-        self._chunk_sent_ns = sent_at_ns = entry.sent_at_ns
-        self.queue_ns = queue_ns = max(begin_ns - sent_at_ns, 0)
+        self._chunk_sent_ns = sent_at_ns
+        self.queue_ns = queue_ns = begin_ns - sent_at_ns if begin_ns > sent_at_ns else 0
         receive_ns, decode_ns = self._receive_ns // count, (now_ns - begin_ns) // count
-        row_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
+        row_ns = (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns)
         if count == 1:
             self._recorder.add(row_ns, (_PIPE, nbytes, receive_ns))
         else:
             self._chunk_rows = row_ns, (_PIPE, nbytes // count, receive_ns), count, now_ns
-        return ReceivedPacket(_CHUNK, entry.key, 1, count, b"", values)
+        return ReceivedPacket(_CHUNK, key, 1, count, b"", values)
 
     def _record_chunk(self) -> None:
         """Record the times of a chunk's items, which have waited for those before them: at about equal intervals."""

@@ -9,6 +9,7 @@ without an item are entries; a packet holds several of both, in order. The calle
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import threading
 from collections.abc import Callable, Sequence
@@ -61,6 +62,8 @@ IDLE_TICK_INTERVAL_S = 0.25
 
 _CHANGEABLE: Final = frozenset({dict, list})
 """The plain containers that their owner may change."""
+_SINGLE_TYPES: Final = frozenset({dict, list, tuple, int, str, float, bool, bytes, type(None)})
+"""The types of held items without arrays."""
 _LATE_NS: Final = 10_000_000
 """What has been held so long is late: the process is busy with something slow."""
 _CHUNK: Final = int(PacketKind.CHUNK)
@@ -84,6 +87,38 @@ class EntryTimes(NamedTuple):
 class Sender:
     """The sending end of a hop."""
 
+    max_items = 1
+    """How many small items a message may have: see `limit_message`."""
+    blocked_ns = 0
+    """How long this process has waited for room in the pipe."""
+    last_send_ns = 0
+    """What the last write took for each of its items."""
+    is_watched = True
+    watch: Callable[[], None] | None = None
+    """Called, with `is_watched` set, where something is held and nobody calls `write_late` regularly."""
+
+    # What is held: entries, and after them the chunk in the making. `_lock` guards it against `write_late`.
+    _count = 0
+    """How many items and packets; too many after `write_late`."""
+    _nbytes = 0
+    """The most bytes that they take; too many after `write_late`. Means nothing while none are held, as `_next_key`."""
+    _room_bytes = MAX_ENTRY_BYTES
+    """More than a packet's: the chunk goes into a block, and no entries are held."""
+    _first_ns = 0
+    """When the first was held."""
+    _chunk_key: Key = ()
+    _chunk_ns = 0
+    _next_key: Key = ()
+    """The key that continues the chunk."""
+    _hold_ns = 0
+    """What an item took to be held: the second one of a message if there is one, as the first one finds cold caches."""
+    _was_held = False
+    """Whether anything was held since `write_late` has looked."""
+
+    _generation = 0
+    _max_array_bytes = 0
+    """Smaller arrays travel in a chunk."""
+
     def __init__(  # noqa: PLR0917 - the resources of the process, in the order in which it creates them
         self,
         fd: int,
@@ -103,62 +138,40 @@ class Sender:
         self._fd = fd
         self._memory = memory
         self._is_interrupted = is_interrupted
+        self._recorder = recorder
         self._tick = tick or memory.flush_releases
         self._waiter = PipeWaiter(fd, select.EPOLLOUT, wake_event)
         self.counts = SendCounts()
-        self._min_out_of_band_bytes = rule.min_out_of_band_bytes
         self._encoder = Encoder(memory, rule.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, rule, rule_word or (rule.word,), self.counts)
-        self._recorder = recorder
         self._chunk_blocks = CarriedBlocks(self._encoder, memory)
         """Carries the block of a chunk."""
+        self._min_out_of_band_bytes = rule.min_out_of_band_bytes
         has_blocks = rule.uses_blocks and memory.arena is not None
         self._max_plain_bytes = PLAIN_ROOM_BYTES if has_blocks else MAX_PACKET_ITEM_BYTES
         self._makes_chunks = rule.mode != SHARED_MEMORY
-        self.max_items = 1
-        """How many small items a message may have: see `limit_message`."""
-        self.blocked_ns = 0
-        """How long this process has waited for room in the pipe."""
-        self.last_send_ns = 0
-        """What the last write took for each of its items."""
-        self._generation = 0
         self._lock = threading.Lock()
-        """Guards what is held, against `write_late`."""
         self._entries: list[bytes] = []
         self._times: list[EntryTimes] = []
         self._values: list[Any] = []
-        """The chunk in the making, after the entries."""
-        self._chunk_key: Key = ()
-        self._chunk_ns = 0
-        self._hold_ns = 0
-        """What an item took to be held: the second one of a message, as the first one finds cold caches."""
-        self._next_key: Key = ()
-        """The key that continues the chunk."""
-        self._count = 0
-        """How many items and packets are held; too many after `write_late`."""
-        self._nbytes = 0
-        """The most bytes that they take; the same."""
-        self._room_bytes = MAX_ENTRY_BYTES
-        """More than a packet's: the chunk goes into a block, and no entries are held."""
-        self._first_ns = 0
-        """When the first of what is held was held."""
-        self._was_held = False
-        """Whether anything was held since `write_late` has looked."""
         self._late_records: list[tuple[list[EntryTimes], int]] = []
         """Written by `write_late`, and not recorded yet: times, when."""
-        self.is_watched = True
-        self.watch: Callable[[], None] | None = None
-        """Called, with `is_watched` set, where something is held and nobody calls `write_late` regularly."""
 
     # ------------------------------------------------------------------ what is held
 
     def limit_message(self, max_items: int) -> None:
         """Let up to `max_items` small items share a message; 1: each is written at once. `flush` before every wait."""
         self.max_items = max_items
+        self._max_array_bytes = self._min_out_of_band_bytes if max_items > 1 else 0
 
     def start_generation(self, generation: int) -> None:
         """Begin a generation. What is held is of an older one, and dropped."""
-        self._take()
+        with self._lock:
+            self._entries = []
+            self._times = []
+            self._values = []
+        self._count = 0
+        self._room_bytes = MAX_ENTRY_BYTES
         self._generation = generation
 
     def add(  # noqa: C901, PLR0912 - no call that each small item would pay
@@ -170,31 +183,38 @@ class Sender:
         """
         if not self._makes_chunks:
             return False
-        if self.max_items == 1:
-            return self._add_single(value, key)
-        begin_ns = perf_counter_ns() if self._count == 1 else 0  # one in each message is timed
+        count = self._count
+        begin_ns = perf_counter_ns() if count <= 1 else 0  # two in each message are timed
         if value is SKIP:
             nbytes = GAP_BYTES
         else:
-            nbytes = measure_plain(value, self._min_out_of_band_bytes, self._max_plain_bytes)
+            nbytes = measure_plain(value, self._max_array_bytes, self._max_plain_bytes)
             if not nbytes:
                 return False
             if nbytes < 0:
                 value, nbytes = hold_arrays(value), -nbytes
             elif type(value) in _CHANGEABLE:
                 value = value.copy()  # the stage may change its own
-        if (key != self._next_key or self._nbytes + nbytes > self._room_bytes) and not self._begin_chunk(nbytes, key):
-            return None
+        if not count:
+            self._nbytes = CHUNK_BYTES + KEY_PART_BYTES * len(key)
+            if nbytes > MAX_PACKET_ITEM_BYTES:
+                self._room_bytes = CHUNK_BLOCK_BYTES
+        elif key != self._next_key or self._nbytes + nbytes > self._room_bytes:
+            if not self._begin_chunk(nbytes, key):
+                return None
+            begin_ns, count = 0, self._count  # what that has written is not the time of this item
         with self._lock:
             values = self._values
             if not values:
                 self._chunk_key = key
                 self._chunk_ns = now_ns = perf_counter_ns()
-                if not self._count:
+                if not count:
                     self._first_ns = now_ns
+                if begin_ns:
+                    self._hold_ns = now_ns - begin_ns
             values.append(value)
         self._next_key = (key[0] + 1,) if len(key) == 1 else (*key[:-1], key[-1] + 1)
-        self._count = count = self._count + 1
+        self._count = count = count + 1
         self._nbytes = held_bytes = self._nbytes + nbytes
         if begin_ns and count > 1:
             self._hold_ns = perf_counter_ns() - begin_ns
@@ -218,21 +238,10 @@ class Sender:
             self._count = len(numbers)
         return self._write_held() or None
 
-    def _add_single(self, value: Any, key: Key) -> bool | None:
-        """`add` where nothing is held: what each item of a slow process costs."""
-        begin_ns = perf_counter_ns()
-        if len(key) > 1 or value is SKIP or measure_plain(value, 0, self._max_plain_bytes) <= 0:
-            return False
-        if self._count and not self._write_held():
-            return None
-        made_ns = perf_counter_ns()
-        self._hold_ns, self._chunk_ns = made_ns - begin_ns, made_ns
-        return self._write_single(key[0], [value]) or None
-
     def _write_single(self, item: int, values: list[Any]) -> bool:
         """Write a chunk of one item without parts: the latency of an item that somebody waits for."""
         begin_ns = perf_counter_ns()
-        data = encode_chunk(values)
+        data = pickle.dumps((values, None, ()), 5)  # as `encode_chunk` does
         encoded_ns = perf_counter_ns()
         encode_ns = self._hold_ns + encoded_ns - begin_ns
         packet = pack_small(_CHUNK, self._generation, item, encode_ns + self.last_send_ns, data, encoded_ns)
@@ -242,8 +251,9 @@ class Sender:
         self.blocked_ns += waited_ns
         self.last_send_ns = send_ns = perf_counter_ns() - encoded_ns - waited_ns
         nbytes = len(packet)
-        self.counts.pipe_messages += 1
-        self.counts.inline_bytes += len(data)
+        counts = self.counts
+        counts.pipe_messages += 1
+        counts.inline_bytes += len(data)
         self._recorder.add((encode_ns, 0, begin_ns - self._chunk_ns, send_ns, waited_ns), (_PIPE, nbytes, send_ns))
         return True
 
@@ -304,20 +314,6 @@ class Sender:
     def flush(self) -> bool:
         """Write what is held. False if interrupted; it is then dropped."""
         return not self._count or self._write_held()
-
-    def _take(self) -> tuple[list[bytes], list[EntryTimes], Key, list[Any]]:
-        """Take what is held: the entries, their times, and the key and the values of the chunk after them."""
-        with self._lock:
-            held = self._entries, self._times, self._chunk_key, self._values
-            self._entries = []
-            self._times = []
-            self._values = []
-            self._was_held = True
-        self._count = 0
-        self._nbytes = 0
-        self._next_key = ()
-        self._room_bytes = MAX_ENTRY_BYTES
-        return held
 
     # ------------------------------------------------------------------ an item that is not plain
 
@@ -388,13 +384,20 @@ class Sender:
     # ------------------------------------------------------------------ what is held is written
 
     def _write_held(self) -> bool:
+        with self._lock:
+            entries, times, key, values = self._entries, self._times, self._chunk_key, self._values
+            self._entries = []
+            self._times = []
+            self._values = []
+            self._was_held = True
         is_large = self._room_bytes > MAX_ENTRY_BYTES
-        entries, times, key, values = self._take()
+        self._count = 0
+        self._room_bytes = MAX_ENTRY_BYTES
         while self._late_records:
             self._record(*self._late_records.pop(), 0)
         if is_large and values:
             return self._write_large_chunk(key, values)
-        if len(values) == 1 and len(key) == 1 and not entries and values[0] is not SKIP:
+        if len(values) == 1 and len(key) == 1 and not entries and type(values[0]) in _SINGLE_TYPES:
             return self._write_single(key[0], values)
         if values:
             entry, chunk_times = self._pack_chunk(key, values)
@@ -501,11 +504,12 @@ class Sender:
         On another thread, which may not allocate a block: a chunk that exceeds a packet goes in several.
         """
         with self._lock:
-            was_held, self._was_held = self._was_held, False
+            was_held = self._was_held or bool(self._entries or self._values)
+            self._was_held = False
             now_ns = perf_counter_ns()
             if now_ns - self._first_ns > _LATE_NS:
                 self._try_write_held(now_ns)
-            return was_held or bool(self._entries or self._values)
+            return was_held
 
     def _try_write_held(self, now_ns: int) -> None:
         if self._entries:

@@ -15,7 +15,7 @@ from stagepipe.core import SKIP, TransportError
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram
 from stagepipe.transport import TransportRule
 from stagepipe.transport.chunk import CHUNK_BYTES, GAP_BYTES, decode_chunk, encode_chunk, measure_plain
-from stagepipe.transport.packet import PACKET_BYTES, PacketKind, join_entries, pack_entry, unpack
+from stagepipe.transport.packet import PACKET_BYTES, PacketKind, pack_entry, unpack
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
@@ -232,8 +232,8 @@ def test_items_that_do_not_follow_each_other_are_different_chunks(held):
 
 
 def test_a_chunk_that_misses_an_item_is_rejected():
-    entry = pack_entry(PacketKind.CHUNK, (1, (0,), 1, b""), 0, count_or_bytes=2, pickle_data=encode_chunk([1, 2]))
-    (opened,) = unpack(join_entries([entry], 0))
-    assert decode_chunk(opened, readonly=True) == [1, 2]
-    with pytest.raises(TransportError, match="states 3 items, and has 2"):
-        decode_chunk(opened._replace(count_or_bytes=3), readonly=True)
+    data = encode_chunk([1, 2])
+    assert decode_chunk(data, 2, readonly=True) == [1, 2]
+    for count in (0, 3):
+        with pytest.raises(TransportError, match=f"states {count} items, and has 2"):
+            decode_chunk(data, count, readonly=True)
