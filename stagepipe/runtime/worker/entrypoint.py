@@ -20,7 +20,6 @@ from stagepipe.plan import ProcessRole
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import (
     STACK_DUMP_SIGNAL,
-    WorkerSpec,
     get_control_address,
     load_worker_spec,
     read_worker_spec,
@@ -90,7 +89,8 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
         os.sched_setaffinity(0, plan.first_stage.cpus)
     threading.current_thread().name = f"{plan.name}/{spec.worker}"
     if spec.start_hook is not None:
-        _call_start_hook(spec.start_hook, spec)
+        module, _, function = spec.start_hook.partition(":")
+        getattr(importlib.import_module(module), function)(spec)
     control = ControlClient(
         get_control_address(spec.control_socket_fd), spec.process, spec.wake_fd, spec.supervisor_pidfd
     )
@@ -101,8 +101,3 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
         worker.close()
         control.close()
         stage_locals.allocate = None  # it holds the worker, and so the stages
-
-
-def _call_start_hook(hook: str, spec: WorkerSpec) -> None:
-    module, _, function = hook.partition(":")
-    getattr(importlib.import_module(module), function)(spec)

@@ -6,15 +6,18 @@ In a probe run, `ItemProbe` measures the first items. In a determinism check, `I
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from time import process_time_ns, sleep
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from stagepipe.core import SKIP, ArenaFullError, Key, TransportError, UsageError
 from stagepipe.machine import cpu_delay_ns
-from stagepipe.plan import ItemSample, PieceSample
+from stagepipe.plan import HopPlan, ItemSample, PieceSample
 from stagepipe.runtime.execution import Box, ItemHeader, StageError, StageRunner
 from stagepipe.runtime.protocol import (
     ItemDigestEvent,
@@ -27,10 +30,13 @@ from stagepipe.runtime.protocol import (
 )
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.timing import ProcessRegion
-from stagepipe.transport import Encoder, PacketKind, ReceivedPacket, Sender, SharedMemoryPool
+from stagepipe.transport import Encoder, Lease, PacketKind, ReceivedPacket, Sender, SharedMemoryPool
 
 FailedItemCallback = Callable[[StageRunner, Key, StageError, bytes, int], None]
 """Called with an item that failed: the stage, the item's key, the error, the item's meta, the generation."""
+
+Loan = Callable[[int], Lease]
+"""Lends a block of shared memory of so many bytes."""
 
 
 class SeekInterruptError(Exception):
@@ -137,21 +143,11 @@ class HopOutput:
             raise SeekInterruptError
 
 
-class OutputObserver(Protocol):
-    """Sees what a worker sends, before it is sent: in a probe and in a determinism check."""
-
-    def see_item(self, key: Key, value: Any) -> None:
-        """See an item. It must not be kept."""
-
-    def see_event(self, key: Key, description: bytes) -> None:
-        """See that an item was dropped, failed, or had so many parts."""
-
-
 class ObservedHopOutput(HopOutput):
     """The HopOutput of a run with an observer. All other runs use `HopOutput` itself, and pay nothing for this."""
 
-    def __init__(self, sender: Sender, observer: OutputObserver) -> None:
-        """`sender` sends as in any run."""
+    def __init__(self, sender: Sender, observer: ItemProbe | ItemDigests) -> None:
+        """`sender` sends as in any run. `observer` sees what is sent before."""
         super().__init__(sender, output_segment=0)  # such a run never resumes inside an item, so no segment matters
         self._observer = observer
 
@@ -184,6 +180,22 @@ class ObservedHopOutput(HopOutput):
         """Show the number of parts."""
         self._observer.see_event(key, b"%d parts" % part_count)
         super().send_close(key, part_count, meta)
+
+
+def allocate_shared(loan: Loan, outbound: HopPlan, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array or tensor on a block of shared memory; None where a private allocation is as good for the hop."""
+    is_tensor = type(dtype).__module__ == "torch"
+    element_type = dtype if is_tensor else np.dtype(dtype)
+    nbytes = math.prod(shape, start=element_type.itemsize)
+    rule = outbound.rule
+    if nbytes < rule.threshold_bytes or not rule.uses_blocks or (not is_tensor and element_type.hasobject):
+        return None
+    lease = loan(nbytes)
+    if not is_tensor:
+        return np.ndarray(shape, dtype, lease)
+    import torch
+
+    return torch.frombuffer(lease, dtype=dtype).reshape(shape)
 
 
 class WorkerContext(NamedTuple):

@@ -8,14 +8,11 @@ https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html (cudaErr
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
-
-import numpy as np
 
 from stagepipe.core import (
     ArenaFullError,
@@ -26,7 +23,7 @@ from stagepipe.core import (
     stage_locals,
     this_process,
 )
-from stagepipe.plan import HopPlan, ProcessRole, StagePlan
+from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
 from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageError, StageRunner
 from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
@@ -52,13 +49,13 @@ from stagepipe.runtime.worker.hop_output import (
     ItemDigests,
     ItemProbe,
     ObservedHopOutput,
-    OutputObserver,
     SeekInterruptError,
     WorkerContext,
+    allocate_shared,
     reject_read_once_source,
 )
 from stagepipe.runtime.worker.roles import OrderPointRole, SegmentBoundary, SourceRole, StageRole
-from stagepipe.runtime.worker.threads import ConcurrentRole, Loan, MainThread
+from stagepipe.runtime.worker.threads import ConcurrentRole, MainThread
 from stagepipe.runtime.worker.upkeep import WorkerUpkeep
 from stagepipe.timing import Board, ProcessCounter, ProcessState, TraceBuffer, TraceKind
 from stagepipe.transport import (
@@ -91,22 +88,6 @@ def exit_if_cuda_is_broken(error: Exception) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(BROKEN_CUDA_EXIT_CODE)
-
-
-def allocate_shared(loan: Loan, outbound: HopPlan, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an array or tensor on a block of shared memory; None where a private allocation is as good for the hop."""
-    is_tensor = type(dtype).__module__ == "torch"
-    element_type = dtype if is_tensor else np.dtype(dtype)
-    nbytes = math.prod(shape, start=element_type.itemsize)
-    rule = outbound.rule
-    if nbytes < rule.threshold_bytes or not rule.uses_blocks or (not is_tensor and element_type.hasobject):
-        return None
-    lease = loan(nbytes)
-    if not is_tensor:
-        return np.ndarray(shape, dtype, lease)
-    import torch
-
-    return torch.frombuffer(lease, dtype=dtype).reshape(shape)
 
 
 class FailureReporter:
@@ -256,12 +237,7 @@ class Worker:
     def _make_concurrent_role(
         self, output: HopOutput, receiver: Receiver, worker_context: WorkerContext
     ) -> ConcurrentRole:
-        main = MainThread(
-            self._control,
-            self._upkeep.on_tick,
-            self._memory.loan,
-            lambda loan: partial(allocate_shared, loan, self._spec.outbound),
-        )
+        main = MainThread(self._control, self._upkeep.on_tick, self._memory.loan, self._spec.outbound)
         role = ConcurrentRole(self._stages[0], output, receiver, worker_context, main)
         self._upkeep.threads = role
         return role
@@ -289,7 +265,7 @@ class Worker:
         )
         return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
 
-    def _make_observer(self) -> OutputObserver:
+    def _make_observer(self) -> ItemProbe | ItemDigests:
         spec, control = self._spec, self._control
         if spec.records_digests:
             return ItemDigests(spec, control)

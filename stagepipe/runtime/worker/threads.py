@@ -22,30 +22,26 @@ from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, cast
 
 from stagepipe.core import Key, stage_locals
+from stagepipe.plan import HopPlan
 from stagepipe.runtime.execution import Box, ItemHeader, StageChain, StageError, StageRunner
 from stagepipe.runtime.protocol import Seek
 from stagepipe.runtime.worker.control_client import ControlClient
-from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
+from stagepipe.runtime.worker.hop_output import HopOutput, Loan, SeekInterruptError, WorkerContext, allocate_shared
 from stagepipe.runtime.worker.roles import StageRole
 from stagepipe.timing import ItemSlot, ProcessCounter, TraceBuffer
-from stagepipe.transport import Lease, PacketKind, ReceivedPacket, Receiver, UnreadableItemError
+from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, UnreadableItemError
 
 _TICK_S: Final = 0.01
 """How often the main thread ticks while all threads work: a block that they release is in use for so long at most."""
 
-Loan = Callable[[int], Lease]
-"""Lends a block of shared memory of so many bytes."""
-Allocate = Callable[[tuple[int, ...], Any], Any]
-"""What `stagepipe.empty` calls with a shape and a dtype."""
-
 
 class MainThread(NamedTuple):
-    """What only the main thread of a worker may use. `make_allocate` makes what allocates for a thread."""
+    """What only the main thread of a worker may use, and the hop for which it lends memory."""
 
     control: ControlClient
     tick: Callable[[], None]
     loan: Loan
-    make_allocate: Callable[[Loan], Allocate]
+    outbound: HopPlan
 
 
 class ThreadTrace:
@@ -100,7 +96,9 @@ class ItemThread:
     def run(self, main: MainThread, identity: Any) -> None:
         """Work on one item after another."""
         stage_locals.worker_identity = identity
-        stage_locals.allocate = main.make_allocate(lambda nbytes: self._ask(partial(main.loan, nbytes)))
+        stage_locals.allocate = partial(
+            allocate_shared, lambda nbytes: self._ask(partial(main.loan, nbytes)), main.outbound
+        )
         while True:
             error = self._push(self._inbox.get())
             self.slot.running_since_ns = 0
