@@ -16,7 +16,8 @@ from tests.support.command import call_here
 from tests.support.paths import ROOT
 
 CONFIGS = sorted([*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/*.yaml")])
-SLOW = {"image_training", "torchvision", "feature_extraction", "three_models"}  # their workers import torch
+QUICK = {"quickstart", "thumbnails", "dataset_mixing", "packed_tokens", "video_clips"}
+"""The other configs import torch or pandas for seconds in each process; `make test-slow` plans them too."""
 COMMAND = Path(sys.executable).parent / "stagepipe"
 pytestmark = pytest.mark.timeout(100)
 
@@ -193,6 +194,7 @@ def test_a_stage_that_raises_is_reported_as_by_run(stagepipe):
     assert done.stderr == stagepipe("run", "c.yaml", "-q", config=config).stderr
 
 
+@pytest.mark.slow  # imports torchvision; a quick test has the message, and one that `plan` reports what a stage raises
 def test_a_transform_that_would_leave_an_array_untouched_is_reported(stagepipe):
     config = """
 name: untouched
@@ -234,7 +236,7 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing_behind(tmp_path):
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in CONFIGS],
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem not in QUICK)) for path in CONFIGS],
 )
 def test_it_plans_every_config_of_the_repository(stagepipe, demo_data, path):
     config = yaml.safe_load(path.read_text())

@@ -19,7 +19,7 @@ def run(*arguments: str) -> str:
 
 
 def drawn(mode: str, group: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("-m", "tests.support.draws", mode, group, "30"))
+    found: dict[str, Any] = json.loads(run("-m", "tests.support.draws", mode, group, "10"))
     return found
 
 
@@ -28,7 +28,7 @@ def drawn(mode: str, group: str) -> dict[str, Any]:
     [
         ("python", len(PYTHON)),
         ("numpy", len(NUMPY)),
-        ("pipelines", 30),
+        ("pipelines", 10),
         pytest.param("libraries", 13, marks=pytest.mark.slow),
     ],
 )
