@@ -6,9 +6,10 @@ behind it.
 
 `revise_rule` corrects a rule during a run. A calibration can be wrong: made on a busy machine, in one thread, or long
 ago. Each curve is therefore scaled to the costs measured at the sizes that the hop carried, and the threshold is
-computed from the scaled curves. Hysteresis prevents oscillation: a change must save at least a fifth and rest on enough
-messages. The curve of a transfer kind without measurements is scaled by the error of the other one, up to a factor of
-four (a busy machine slows both). A larger error is taken to affect one curve only.
+computed from the scaled curves. Messages that share a packet do not count: a share is less than a message of that size
+costs alone. Hysteresis prevents oscillation: a change must save at least a fifth and rest on enough messages. The curve
+of a transfer kind without measurements is scaled by the error of the other one, up to a factor of four (a busy machine
+slows both). A larger error is taken to affect one curve only.
 """
 
 from __future__ import annotations
@@ -363,7 +364,8 @@ def summarize_ledgers(
     sent, received = _merge_ledgers(send_ledgers), _merge_ledgers(receive_ledgers)
     measurements = []
     for (transfer_kind, bits), entry in sent.items():
-        receive_kind = transfer_kind if transfer_kind is TransferKind.PIPE else TransferKind.COPIED
+        is_in_packet = transfer_kind in {TransferKind.PIPE, TransferKind.PACKED}
+        receive_kind = transfer_kind if is_in_packet else TransferKind.COPIED
         receive_entry = received.get((receive_kind, bits))
         if receive_entry is not None:
             sides = entry.cost_histogram, receive_entry.cost_histogram
@@ -417,7 +419,8 @@ def revise_rule(
     trusted = [
         measurement
         for measurement in measurements
-        if measurement.count >= MIN_MESSAGES_FOR_MEDIAN and measurement.transfer_kind is not TransferKind.COLD_COPY
+        if measurement.count >= MIN_MESSAGES_FOR_MEDIAN
+        and measurement.transfer_kind not in {TransferKind.COLD_COPY, TransferKind.PACKED}
     ]
     if rule.mode != "auto" or not trusted:
         return None
@@ -457,7 +460,7 @@ def _get_copying_curves(curves: CostCurves) -> dict[TransferKind, CostCurve]:
 
 
 def _compute_error_ratios(curve: CostCurve, measurements: Sequence[CostMeasurement]) -> dict[int, float]:
-    """Measured cost over predicted cost, by size in bytes. An item's share of a chunk's cost may be below a ns."""
+    """Measured cost over predicted cost, by size in bytes."""
     return {m.mean_bytes: max(m.cost_ns, 1) / curve(m.mean_bytes) for m in measurements}
 
 
@@ -514,6 +517,8 @@ class HopCostEstimate:
 def predict_hop_cost(measurements: Sequence[CostMeasurement], curves: CostCurves) -> HopCostEstimate:
     """Predict, from the curves, the cost of the messages that a hop carried.
 
+    No curve knows what a message costs that shares a packet: that is taken as measured.
+
     >>> curves = CostCurves.from_points((0, 1000), (0, 1000), (500, 600), 300)
     >>> passed_on = CostMeasurement(transfer_kind=TransferKind.ZERO_COPY, mean_bytes=1000, count=10, cost_ns=400)
     >>> estimate = predict_hop_cost([passed_on], curves)
@@ -529,13 +534,15 @@ def predict_hop_cost(measurements: Sequence[CostMeasurement], curves: CostCurves
         return sum(m.count * predict_ns(m) for m in measurements) // count
 
     def pipe_ns(measurement: CostMeasurement) -> int:
-        return curves.pipe(measurement.mean_bytes)
+        is_packed = measurement.transfer_kind is TransferKind.PACKED
+        return measurement.cost_ns if is_packed else curves.pipe(measurement.mean_bytes)
 
     def shared_memory_ns(measurement: CostMeasurement) -> int:
         return shared_curves.get(measurement.transfer_kind, curves.copied)(measurement.mean_bytes)
 
     def as_sent_ns(measurement: CostMeasurement) -> int:
-        return (pipe_ns if measurement.transfer_kind is TransferKind.PIPE else shared_memory_ns)(measurement)
+        is_in_packet = measurement.transfer_kind in {TransferKind.PIPE, TransferKind.PACKED}
+        return (pipe_ns if is_in_packet else shared_memory_ns)(measurement)
 
     return HopCostEstimate(
         pipe_ns=mean_ns(pipe_ns),

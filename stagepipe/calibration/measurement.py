@@ -68,7 +68,7 @@ def measure_curves(rounds: int = _DEFAULT_ROUNDS) -> CostCurves:
 
 def fit_curves(outbound: Sequence[CostMeasurement], returned: Sequence[CostMeasurement]) -> CostCurves:
     """Fit the curves to the measurements of both directions."""
-    fitted = {kind: _fit_curve(outbound, kind) for kind in TransferKind}
+    fitted = {kind: _fit_curve(outbound, kind) for kind in TransferKind if kind is not TransferKind.PACKED}
     return CostCurves(
         pipe=fitted[TransferKind.PIPE],
         copied=fitted[TransferKind.COPIED],

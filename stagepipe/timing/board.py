@@ -370,7 +370,7 @@ class StageRegion:
 
 # ------------------------------------------------------------------ the board
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
 
 Raise it with each change of the layout: `tests/unit/runtime/attach/test_run.py` says when.

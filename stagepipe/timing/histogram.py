@@ -174,13 +174,15 @@ class TransferKind(IntEnum):
     """How a message is transferred.
 
     PIPE: all of it through the pipe. COPIED: some of it copied to a block. ZERO_COPY: its large buffers were in blocks
-    already. COLD_COPY: copied to a block whose pages had not been touched before, which is slower.
+    already. COLD_COPY: copied to a block whose pages had not been touched before, which is slower. PACKED: in a packet
+    or a block with other messages; its size and its cost are its share.
     """
 
     PIPE = 0
     COPIED = 1
     ZERO_COPY = 2
     COLD_COPY = 3
+    PACKED = 4
 
 
 _SIZE_BUCKETS = 40

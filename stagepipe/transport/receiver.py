@@ -147,6 +147,7 @@ def _read_descriptor_table(entry: Entry, memory: SharedMemoryPool) -> tuple[Buff
 
 _ITEM = int(PacketKind.ITEM)
 _PIPE = int(TransferKind.PIPE)
+_PACKED = int(TransferKind.PACKED)
 _COPIED = int(TransferKind.COPIED)
 
 _CHUNK: Final = int(PacketKind.CHUNK)
@@ -201,6 +202,7 @@ class Receiver:
         self.unwanted_keys: frozenset[Key] = frozenset()
         """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
         self._receive_ns = 0
+        self._packet_kind = _PIPE
         """The time to unpack the packet in hand, for each of its entries."""
         self._entries: list[Entry] = []
         """The entries of the packet in hand whose turn has not come, the last one first."""
@@ -271,6 +273,7 @@ class Receiver:
                         continue
                     raise
                 self._receive_ns = (perf_counter_ns() - begin_ns) // len(entries)
+                self._packet_kind = _PIPE if len(entries) == 1 else _PACKED
                 entries.reverse()
                 self._entries = entries
             entry = entries[-1]
@@ -396,9 +399,9 @@ class Receiver:
         receive_ns, decode_ns = self._receive_ns // count, (now_ns - begin_ns) // count
         row_ns = (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns)
         if count == 1:
-            self._recorder.add(row_ns, (_PIPE, nbytes, receive_ns))
+            self._recorder.add(row_ns, (self._packet_kind, nbytes, receive_ns))
         else:
-            self._chunk_rows = row_ns, (_PIPE, nbytes // count, receive_ns), count, now_ns
+            self._chunk_rows = row_ns, (_PACKED, nbytes // count, receive_ns), count, now_ns
         return ReceivedPacket(_CHUNK, key, 1, count, b"", values)
 
     def _record_chunk(self) -> None:
@@ -423,7 +426,8 @@ class Receiver:
         self.queue_ns = queue_ns = begin_ns - sent_at_ns if begin_ns > sent_at_ns else 0
         receive_ns = self._receive_ns
         self._recorder.add(
-            (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns), (_PIPE, nbytes, receive_ns)
+            (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns),
+            (self._packet_kind, nbytes, receive_ns),
         )
         return ReceivedPacket(_ITEM, key, samples, 0, meta, value)
 

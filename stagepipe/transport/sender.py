@@ -68,6 +68,7 @@ _LATE_NS: Final = 10_000_000
 """What has been held so long is late: the process is busy with something slow."""
 _CHUNK: Final = int(PacketKind.CHUNK)
 _PIPE: Final = int(TransferKind.PIPE)
+_PACKED: Final = int(TransferKind.PACKED)
 
 InterruptCheck = Callable[[], bool]
 """Called at every tick of a wait. True ends the wait: a seek or the end of the run comes first."""
@@ -483,8 +484,9 @@ class Sender:
         The items of a chunk were held one after the other, at about equal intervals.
         """
         recorder, send_ns, counts = self._recorder, self.last_send_ns, self.counts
+        kind = _PIPE if len(times) == 1 and times[0].items <= 1 else _PACKED
         for encode_ns, copy_ns, nbytes, first_ns, count in times:
-            ledger_entry = (_PIPE, nbytes, copy_ns + send_ns)  # a share of a block must not pass for a block's cost
+            ledger_entry = (kind, nbytes, copy_ns + send_ns)
             held_ns = begin_ns - first_ns
             if not count:
                 recorder.add((encode_ns, copy_ns, held_ns, send_ns, wait_ns), ledger_entry)

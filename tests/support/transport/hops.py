@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.timing import HISTOGRAM_WORDS, DurationRecorder
+from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, CostLedger, DurationRecorder
 from stagepipe.transport import (
     ALWAYS_PIPE_THRESHOLD_BYTES,
     Arena,
@@ -92,8 +92,9 @@ class Hop:
         self.is_interrupted = False
         self.send_words = np.zeros(5 * HISTOGRAM_WORDS, np.uint64)
         self.receive_words = np.zeros(4 * HISTOGRAM_WORDS, np.uint64)
-        self.send_recorder = DurationRecorder(self.send_words, 5)
-        self.receive_recorder = DurationRecorder(self.receive_words, 4)
+        self.ledgers = [CostLedger(np.zeros(LEDGER_WORDS, np.uint64)) for _ in range(2)]
+        self.send_recorder = DurationRecorder(self.send_words, 5, self.ledgers[0])
+        self.receive_recorder = DurationRecorder(self.receive_words, 4, self.ledgers[1])
         self.sender = Sender(
             pipe.write_fd, sender_pool, rule, self.wake_event, lambda: self.is_interrupted, self.send_recorder
         )

@@ -161,6 +161,23 @@ def test_a_passed_on_block_is_received_as_a_copy():
     assert (measurement.transfer_kind, measurement.cost_ns) == (TransferKind.ZERO_COPY, 7)
 
 
+def test_a_share_of_a_packet_does_not_make_the_pipe_cheap_for_large_items():
+    rule = negotiate("auto", None, (1, 1), TRUE)
+    assert rule.threshold_bytes <= 65_536
+    packed = CostMeasurement(transfer_kind=TransferKind.PACKED, mean_bytes=70, count=10_000, cost_ns=300)
+    large = measured(TransferKind.COPIED, 65_536)
+    assert revise_rule(rule, [packed, large], TRUE, is_one_to_one=True) is None
+    as_pipe = replace(packed, transfer_kind=TransferKind.PIPE)  # such a pipe would take them all
+    assert revise_rule(rule, [as_pipe, large], TRUE, is_one_to_one=True) is not None
+
+
+def test_a_share_of_a_packet_is_predicted_as_measured():
+    packed = CostMeasurement(transfer_kind=TransferKind.PACKED, mean_bytes=70, count=3, cost_ns=300)
+    estimate = predict_hop_cost([packed], TRUE)
+    assert estimate.as_sent_ns == estimate.pipe_ns == estimate.predicted_median_ns == 300
+    assert estimate.shared_memory_ns == 20_000
+
+
 def test_the_estimate_covers_the_messages_as_sent():
     estimate = predict_hop_cost([measured(TransferKind.PIPE, 64, 3), measured(TransferKind.COPIED, 1 << 22, 1)], TRUE)
     assert estimate.as_sent_ns == (3 * 8000 + 300_000) // 4

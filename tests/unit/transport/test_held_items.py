@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from stagepipe.timing import HISTOGRAM_WORDS, Histogram
+from stagepipe.timing import HISTOGRAM_WORDS, Histogram, TransferKind
 from stagepipe.transport import PacketKind, TransportRule
 from stagepipe.transport.packet import PACKET_BYTES, unpack
+from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
 
@@ -196,3 +197,32 @@ def test_tombstones_join_a_chunk(make_held):
         assert held.sender.add(value, (number,))
     held.sender.flush()
     assert held.packets == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    "items, kind",
+    [
+        ([1], TransferKind.PIPE),
+        ([[[1]]], TransferKind.PIPE),
+        ([1, 2, 3], TransferKind.PACKED),
+        ([[[1]], [[2]]], TransferKind.PACKED),
+        ([1, [[2]]], TransferKind.PACKED),
+        ([b"x" * 3000] * 4, TransferKind.PACKED),
+    ],
+    ids=["one", "one, not plain", "a chunk", "entries", "an entry and a chunk of one", "a chunk in a block"],
+)
+def test_both_sides_record_whether_an_item_shares_its_packet(items, kind):
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
+    with loop.stack:
+        hop = loop.hop
+        hold_all(hop.sender)
+        for number, item in enumerate(items):
+            assert hop.send(item, key=(number,))
+        assert hop.sender.flush()
+        for _ in items:
+            assert hop.receiver.receive_one(1) is not None
+        hop.receiver.close()
+        for recorder, ledger in zip((hop.send_recorder, hop.receive_recorder), hop.ledgers, strict=True):
+            recorder.flush()
+            assert {entry.transfer_kind for entry in ledger.entries()} == {kind}
+            assert ledger.message_count == len(items)
