@@ -7,9 +7,10 @@ yields. It uses the same stages, chains and order points as the workers; only th
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
+from functools import partial
 from time import perf_counter_ns, process_time_ns
-from typing import Any
+from typing import Any, Final
 
 from stagepipe.core import (
     Cursor,
@@ -20,6 +21,7 @@ from stagepipe.core import (
 )
 from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import (
+    DeliveryOutput,
     InlineOrderPoint,
     InlineOutput,
     InlineStageProcess,
@@ -46,6 +48,12 @@ from stagepipe.runtime import (
 )
 from stagepipe.timing import StageRegion
 
+_MAX_ITEMS: Final = 64
+"""So many numbers of items are read together. Each item is run when the caller asks for it."""
+
+_Step = Callable[[], Any]
+"""Runs until something is ready, or ends; returns the next step, None after the last."""
+
 
 class CallerRun(EngineRun):
     """A run of which all stages, or those from some process on, run in the calling process.
@@ -68,7 +76,7 @@ class CallerRun(EngineRun):
             shard=plan.shard,
             any_order=any_order,
         )
-        self._output = InlineOutput(self._store_dead_letter)
+        self._output = DeliveryOutput(self._store_dead_letter)
         is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self._regions: dict[str, StageRegion] = {}
@@ -83,7 +91,7 @@ class CallerRun(EngineRun):
 
     def _build_downstream(self, first: int) -> InlineOutput:
         """Build the processes from number `first` on, the last one first."""
-        downstream = self._output
+        downstream: InlineOutput = self._output
         for index in reversed(range(first, len(self.plan.processes))):
             downstream = self._build_process(index, downstream)
         return downstream
@@ -154,7 +162,8 @@ class InlineRun(CallerRun):
         self._cpu_started_ns = process_time_ns()
         self._cpu_ns: int | None = None
         """CPU time of this process during the run, once it is closed."""
-        self._items_read = 0
+        self._items_before = 0
+        """The items that the source has read in earlier epochs."""
         downstream = self._build_downstream(1)
         source_stages = self._build_stages(plan.processes[0])
         self._source_stages, self._downstream = absorb_stages(source_stages, downstream)
@@ -166,21 +175,33 @@ class InlineRun(CallerRun):
     @property
     def items_in(self) -> int:
         """The items that the source has read."""
-        return self._items_read
+        return self._items_before + self._source_runner.items_done
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         del cursor
-        steps = self._iter_steps(epoch)
-        statistics, ready_items = self._statistics, self._output.ready_items
+        statistics, ready_items, generators = self._statistics, self._output.ready_items, self._generators
         read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without globals
+        user_code = UserCode("inline run")  # what the stages do not watch themselves: Ctrl-C, the begin of an epoch
         iteration = statistics.outside_clock.begin_iteration()
+        step: _Step | None = partial(self._begin_epoch, epoch)
         try:
-            with self.noting_failures(), self._generators.installed():
+            with self.noting_failures(), generators.installed():
                 began_ns = read_clock()
-                while self._advance(steps):
-                    ready_ns = read_clock()
-                    statistics.wait_ns += ready_ns - began_ns
+                while step is not None:
+                    swap = generators.begin()
+                    try:
+                        with user_code:
+                            step = step()
+                            while step is not None and not ready_items:
+                                step = step()
+                    except StageError as error:
+                        raise make_stage_error(error) from error.cause
+                    finally:
+                        generators.end(swap)  # outside, the caller's generators are untouched
+                        del swap  # it may hold a generator, which then would not wait
+                        ready_ns = read_clock()
+                        statistics.wait_ns += ready_ns - began_ns
                     try:
                         while ready_items:
                             value, samples = ready_items.popleft()
@@ -193,38 +214,21 @@ class InlineRun(CallerRun):
         finally:
             statistics.outside_clock.end_iteration(iteration)
 
-    def _advance(self, steps: Iterator[None]) -> bool:
-        """Step until items are ready; False at the end of the epoch. Outside, the caller's generators are untouched."""
-        swap = self._generators.begin()
-        ready_items = self._output.ready_items
-        began_ns = perf_counter_ns()
-        try:
-            with UserCode("inline run"):  # what the stages do not watch themselves: Ctrl-C, the begin of an epoch
-                for _ in steps:
-                    if ready_items:
-                        return True
-        except StageError as error:
-            raise make_stage_error(error) from error.cause
-        finally:
-            self._generators.end(swap)
-            if not ready_items:
-                self._statistics.wait_ns += perf_counter_ns() - began_ns
-        return False
-
-    def _iter_steps(self, epoch: int) -> Iterator[None]:
+    def _begin_epoch(self, epoch: int) -> _Step:
         for stage in self._source_stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
+        self._items_before = self.items_in
         self._source_runner.seek(epoch, 0)
-        item_number = 0
-        while self._source_runner.step(item_number):
-            item_number += 1
-            self._items_read += 1
-            yield
+        return self._run_source
+
+    def _run_source(self) -> _Step:
+        return self._run_source if self._source_runner.run(_MAX_ITEMS) else self._finish_epoch
+
+    def _finish_epoch(self) -> _Step:
         self._downstream.finish_epoch()
-        yield
-        self.dead_letters.enforce_limit()
+        return self.dead_letters.enforce_limit
 
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""

@@ -44,8 +44,9 @@ def make_stage_error(error: StageError) -> RunError:
 class InlineOutput:
     """The end of the chain: holds the items that are ready to be yielded, as (value, samples)."""
 
-    def __init__(self, on_dead_letter: DeadLetterCallback) -> None:
-        self.ready_items: deque[tuple[Any, int]] = deque()
+    def __init__(self, on_dead_letter: DeadLetterCallback, ready_items: deque[tuple[Any, int]] | None = None) -> None:
+        """`ready_items`: those of the end of the chain, for what comes before it."""
+        self.ready_items = deque() if ready_items is None else ready_items
         self.on_dead_letter = on_dead_letter
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
@@ -73,6 +74,16 @@ class InlineOutput:
         self.ready_items.clear()  # an epoch that was broken off may have left some
 
 
+class DeliveryOutput(InlineOutput):
+    """The InlineOutput of an inline run."""
+
+    def add(self, value: Any, key: Key) -> bool:
+        """Take an item of one sample."""
+        del key
+        self.ready_items.append((value, 1))
+        return True
+
+
 def absorb_stages(stages: list[StageRunner], downstream: InlineOutput) -> tuple[list[StageRunner], InlineOutput]:
     """Return all stages that an item runs through without a buffer between two, from `stages` on, and what follows."""
     if type(downstream) is InlineStageProcess and not downstream.is_batched:
@@ -84,7 +95,7 @@ class InlineStageProcess(InlineOutput):
     """Stage processes, one after the other, as a function call. With `batch`, it buffers items until that is full."""
 
     def __init__(self, stages: list[StageRunner], downstream: InlineOutput) -> None:
-        super().__init__(downstream.on_dead_letter)
+        super().__init__(downstream.on_dead_letter, downstream.ready_items)
         stages, downstream = absorb_stages(stages, downstream)
         self.stages = stages
         self._chain = StageChain(stages, downstream)
@@ -140,10 +151,11 @@ class InlineOrderPoint(InlineOutput):
     """An order point as a function call. Leaves arrive in order, and nothing is resumed from its cursors."""
 
     def __init__(self, stages: list[StageRunner], downstream: InlineOutput, input_segment: int) -> None:
-        super().__init__(downstream.on_dead_letter)
+        super().__init__(downstream.on_dead_letter, downstream.ready_items)
         stages, downstream = absorb_stages(stages, downstream)
         self._stages = stages
         self._grouping = OrderedGrouping(stages[0], input_segment)
+        self._adds_plainly = self._grouping.adds_plainly
         self._chain = StageChain(stages[1:], downstream)
         self._downstream = downstream
 
@@ -159,6 +171,16 @@ class InlineOrderPoint(InlineOutput):
         self._grouping.add_item(key, box, samples, meta)
         if self._grouping.pending_outputs:
             self._push_outputs()
+
+    def add(self, value: Any, key: Key) -> bool:
+        """Take an item of one sample. False where `send_item` must."""
+        grouping = self._grouping
+        if not self._adds_plainly or len(key) > 1:
+            return False
+        grouping.add_value(key, value)
+        if grouping.pending_outputs:
+            self._push_outputs()
+        return True
 
     def _push_outputs(self) -> None:
         while self._grouping.pending_outputs:

@@ -24,6 +24,7 @@ from stagepipe.timing.board import (
     StageRegion,
     make_board_fd,
     read_layout_version,
+    region_word_count,
 )
 from stagepipe.timing.histogram import (
     BUCKET_COUNT,
@@ -82,5 +83,6 @@ __all__ = [
     "pack_durations",
     "read_layout_version",
     "read_trace",
+    "region_word_count",
     "unpack_durations",
 ]

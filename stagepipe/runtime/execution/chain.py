@@ -24,7 +24,7 @@ from stagepipe.core import SKIP, Key, Skip
 from stagepipe.runtime.execution.cache import make_cached_call
 from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.stage import ItemCall, Route, StageCall, StageRunner
-from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
+from stagepipe.runtime.protocol import ForcedSkip, UnbatchedRange, UnpicklableResultError, WorkerDiedError
 from stagepipe.timing import ProcessRegion, TraceKind
 
 Box = list[Any]
@@ -41,7 +41,7 @@ _SPECIAL_TYPES: Final = frozenset({Skip, GeneratorType})
 class ChunkInHand:
     """The items of a chunk that are not done yet. Their keys end with consecutive numbers."""
 
-    __slots__ = ("first_stage", "header", "next_number", "prefix", "values")
+    __slots__ = ("first_stage", "header", "next_number", "prefix", "shares_ns", "values")
 
     def __init__(self, key: Key, values: list[Any], header: ItemHeader = (1, b"")) -> None:
         """`key` is that of the first item. SKIP stands for an item that was dropped."""
@@ -53,6 +53,8 @@ class ChunkInHand:
         self.header = header
         self.first_stage = 0
         """The stage, by its index in the process, from which on to run them."""
+        self.shares_ns: list[tuple[StageRunner, int]] = []
+        """Stages that have run on all items together, and the share of each item. It is counted when the item ends."""
 
 
 RestoreInput = Callable[[], Any]
@@ -206,45 +208,53 @@ class StageChain:
         self._stages = stages
         self._output = output
         self._add: Callable[[Any, Key], bool] | None = getattr(output, "add", None)
+        self._ready_items: Sequence[Any] = getattr(output, "ready_items", ())
+        """Inline: what the caller is to have before another item is run."""
         self._trace = stages[0].trace if stages else None
         self._calls = [_select_item_call(stage) for stage in stages]
         if first_call is not None:
             self._calls[0] = first_call
-        if region is not None:
-            first_index = region.stage_count - len(stages)
-            self._calls = [
-                _with_stage_marker(region, index, call) if index else call
-                for index, call in enumerate(self._calls, first_index)
-            ]
+        self._stage_word: memoryview | list[int] = [0] if region is None else region.current_stage_word
+        """The index in the process of the stage that runs, should the process die or hang in it; 0 between two."""
+        self._first_index = 0 if region is None else region.stage_count - len(stages)
         self._forced_skips: dict[tuple[str, Key], StageError | None] = {}
+        self._unbatched_ranges: list[UnbatchedRange] = []
 
-    def set_forced_skips(self, skips: Iterable[ForcedSkip]) -> None:
-        """Skip these items from now on, without calling their stage. Those of other processes are ignored."""
+    def set_forced_skips(self, skips: Iterable[ForcedSkip], unbatched_ranges: Iterable[UnbatchedRange] = ()) -> None:
+        """Skip items from now on, without calling their stage, and call others alone. Other processes' are ignored."""
         names = {stage.name for stage in self._stages}
         self._forced_skips = {(skip.stage, skip.key): _make_skip_error(skip) for skip in skips if skip.stage in names}
+        self._unbatched_ranges = [each for each in unbatched_ranges if each.stage in names]
+
+    def is_unbatched(self, first_item: int, last_item: int, index: int = 0) -> bool:
+        """Whether stage `index` takes one of the items alone, because a call with several of them has killed it."""
+        return any(
+            each.stage == self._stages[index].name and each.first_item <= last_item and first_item <= each.last_item
+            for each in self._unbatched_ranges
+        )
 
     def push(self, key: Key, box: Box, samples: int, meta: bytes, first_stage: int = 0) -> None:
         """Run an item through the stages from index `first_stage` on."""
-        stages, calls, trace = self._stages, self._calls, self._trace
+        stages, calls, trace, stage_word = self._stages, self._calls, self._trace, self._stage_word
         begin_ns = 0 if trace is None else trace.take_item_begin(key)
         try:
             while first_stage < len(calls):
                 if self._forced_skips and self._skip_if_forced(stages[first_stage], key, (samples, meta)):
                     return
+                stage_word[0] = self._first_index + first_stage
                 try:
                     result = calls[first_stage](key, box)
                 except StageError as error:
                     self._skip(stages[first_stage], key, error, (samples, meta))
                     return
-                if result is SKIP:
-                    self._drop(stages[first_stage], key, (samples, meta))
-                    return
+                finally:
+                    stage_word[0] = 0
                 first_stage += 1
-                if type(result) is GeneratorType:
-                    self._push_parts(first_stage, key, result, meta)
-                    return
                 box.append(result)
                 del result
+                if type(box[0]) in _SPECIAL_TYPES:
+                    self._end_early(first_stage - 1, key, box, (samples, meta))
+                    return
             if samples == 1 and not meta and self._add is not None and self._add(box[0], key):
                 box.clear()
             else:
@@ -262,20 +272,23 @@ class StageChain:
                 raise
             self._skip(self._stages[-1], key, self._stages[-1].record_failure(key, error), (samples, meta))
 
-    def push_chunk(self, chunk: ChunkInHand, region: ProcessRegion, max_ns: int) -> None:
+    def push_chunk(  # noqa: C901, PLR0912, PLR0915 - a call of a part would be paid for each item
+        self, chunk: ChunkInHand, region: ProcessRegion, max_ns: int
+    ) -> None:
         """Run the items of a chunk, until there are no more, or until the first one that ends after `max_ns`.
 
-        The board names each item before anything of it runs. An item that raises is no longer in the chunk; what came
-        before it is complete.
+        Inline also until the caller is to have something. The board names each item before anything of it runs. An item
+        that raises is no longer in the chunk; what came before it is complete.
         """
         prefix, number, values, first_stage = chunk.prefix, chunk.next_number, chunk.values, chunk.first_stage
         samples, meta = header = chunk.header
         push, set_current_item, word = self.push, region.set_current_item, region.current_item_word
-        add, call = self._add, self._get_only_call(first_stage, header)
+        add, ready_items, stage_word, first_number = self._add, self._ready_items, self._stage_word, number
+        calls = self._list_calls(first_stage, header)
         now_ns = perf_counter_ns()
         end_ns = now_ns + max_ns
         try:
-            while values and now_ns <= end_ns:
+            while values and now_ns <= end_ns and not ready_items:
                 if prefix:
                     key: Key = (*prefix, number)
                     set_current_item(key)
@@ -287,27 +300,40 @@ class StageChain:
                 box = [values.pop()]
                 if box[0] is SKIP:
                     self._pass_dropped(key, header, first_stage)
-                elif call is None or add is None:
+                elif calls is None or add is None:
                     push(key, box, samples, meta, first_stage)
-                else:  # one call, and the result among others: the short way
+                else:  # nothing but calls, and the result among others: the short way
+                    index = 0
                     try:
-                        result = call(key, box)
+                        for index, call in calls:
+                            if index:
+                                stage_word[0] = index
+                            box.append(call(key, box))
+                            if type(box[0]) in _SPECIAL_TYPES:
+                                break
                     except StageError as error:
-                        self._skip(self._stages[0], key, error, header)
+                        stage_word[0] = 0
+                        self._skip(self._stages[index - self._first_index], key, error, header)
                     else:
-                        if type(result) in _SPECIAL_TYPES or not add(result, key):
-                            box.append(result)
-                            del result
-                            self._push_refused(key, box)
+                        if index:
+                            stage_word[0] = 0
+                        if type(box[0]) in _SPECIAL_TYPES:
+                            self._end_early(index - self._first_index, key, box, header)
+                        elif not add(box[0], key):
+                            self.send_alone(key, box, 1, b"")
                 now_ns = perf_counter_ns()
             region.clear_current_item((*prefix, 0))
         finally:
             chunk.next_number = number
+            if number > first_number:
+                for stage, share_ns in chunk.shares_ns:
+                    stage.count_items(prefix[0] if prefix else first_number, number - first_number, share_ns)
 
-    def _get_only_call(self, first_stage: int, header: ItemHeader) -> ItemCall | None:
-        """Return the call that is all that an item of a chunk takes; None where it may take more."""
-        is_short = not first_stage and len(self._calls) == 1 and header == (1, b"")
-        return self._calls[0] if is_short and self._trace is None and not self._forced_skips else None
+    def _list_calls(self, first_stage: int, header: ItemHeader) -> list[tuple[int, ItemCall]] | None:
+        """Return the calls that are all that an item of a chunk takes, with their indices; None where it takes more."""
+        if header != (1, b"") or self._trace is not None or self._forced_skips:
+            return None
+        return list(enumerate(self._calls[first_stage:], self._first_index + first_stage))
 
     def _pass_dropped(self, key: Key, header: ItemHeader, first_stage: int) -> None:
         """Send the tombstone of an item that a stage before `first_stage` has dropped, perhaps in another process."""
@@ -316,29 +342,31 @@ class StageChain:
         else:
             self._output.send_tombstone(key, *header)
 
-    def _push_refused(self, key: Key, box: Box) -> None:
-        """Push what the only stage has returned and the output's `add` does not take."""
+    def _end_early(self, index: int, key: Key, box: Box, header: ItemHeader) -> None:
+        """Deal with a result of a stage that is not the next stage's input."""
         if box[0] is SKIP:
-            self._drop(self._stages[0], key, (1, b""))
-        elif type(box[0]) is GeneratorType:
-            self._push_parts(1, key, box.pop(), b"")
+            self._drop(self._stages[index], key, header)
         else:
-            self.send_alone(key, box, 1, b"")
+            self._push_parts(index + 1, key, box.pop(), header[1])
 
     def call_together(self, chunk: ChunkInHand, region: ProcessRegion) -> None:
-        """Call the first stage once for all items of a chunk that is not begun, if it can be called so."""
-        values = chunk.values
-        if self._calls[0] != self._stages[0].call or self._forced_skips or len(values) == 1:
+        """Call the next stage once for all items of a chunk that is not begun, if it can be called so."""
+        values, index, first_number = chunk.values, chunk.first_stage, chunk.next_number
+        stage, count = self._stages[index], len(values)
+        if self._calls[index] != stage.call or self._forced_skips or count == 1:
+            return
+        keys = [(*chunk.prefix, number) for number in range(first_number, first_number + count)]
+        if self.is_unbatched(keys[0][0], keys[-1][0], index):
             return
         values.reverse()
-        first_number = chunk.next_number
-        keys = [(*chunk.prefix, number) for number in range(first_number, first_number + len(values))]
         region.set_current_keys(keys)
-        results = self._stages[0].invoke(keys, values)
+        self._stage_word[0] = self._first_index + index
+        results = stage.invoke(keys, values)
         region.set_current_key(())
         if results:
             values[:] = results
-            chunk.first_stage = 1
+            chunk.first_stage = index + 1
+            chunk.shares_ns.append((stage, stage.last_timed_ns // count))
         values.reverse()
 
     def run_first(self, key: Key) -> Any:
@@ -478,20 +506,6 @@ class StageChain:
 def _make_skip_error(skip: ForcedSkip) -> StageError | None:
     """Return the failure of an item that has killed too many workers; None for a skip that a cursor asks for."""
     return StageError(skip.stage, skip.key, WorkerDiedError(skip.error), skip.kill_count) if skip.error else None
-
-
-def _with_stage_marker(region: ProcessRegion, stage_index: int, call: ItemCall) -> ItemCall:
-    """Wrap a call so that the board names the running stage, should the process die or hang in it."""
-    word = region.current_stage_word
-
-    def call_marked(key: Key, box: Box) -> Any:
-        word[0] = stage_index
-        try:
-            return call(key, box)
-        finally:
-            word[0] = 0
-
-    return call_marked
 
 
 def _invoke_traced(stage: StageRunner, keys: Sequence[Key], values: list[Any]) -> list[Any]:

@@ -86,6 +86,19 @@ class OrderedGrouping:
         if self._collect(key, box, samples):
             self._emit_group(is_last=False)
 
+    @property
+    def adds_plainly(self) -> bool:
+        """Whether an item of the source takes nothing but a call of the target."""
+        return not self._input_segment and not self.takes_any_order and self._stage.groups_plainly
+
+    def add_value(self, key: Key, value: Any) -> None:
+        """`add_item` for a whole item of one sample, where `adds_plainly`."""
+        self._cursor = Cursor(self._cursor.upstream, key[0], key, 0, self._cursor.skips)
+        self._source_begin = key[0] if self._source_begin is None else self._source_begin
+        self._source_end = key[0] + 1
+        if self._stage.run_item(key, self._target.add, value, 1):
+            self._emit_group(is_last=False)
+
     def add_rows(self, item: int, chunk: SampleChunk, *, passes_on: bool = False) -> None:
         """Add the samples of a chunk, which begins at `item`: as `add_item` does, with `finish_item` between two.
 
@@ -110,7 +123,7 @@ class OrderedGrouping:
 
         A value that is SKIP stands for a dropped leaf. `on_item` is called with each key before its value is added.
         """
-        if len(key) > 1 or self._input_segment or self.takes_any_order or not self._stage.groups_plainly:
+        if len(key) > 1 or not self.adds_plainly:
             self._add_values_singly(key, values, on_item)
             return
         item = key[0]
@@ -170,7 +183,7 @@ class OrderedGrouping:
         self._advance((item,), b"", frozenset())
         self._source_begin = item if self._source_begin is None else self._source_begin
         count, is_full = self._stage.run_timed((item,), add)
-        self._stage.count_items(item, count)
+        self._stage.count_items(item, count, self._stage.last_timed_ns // count)
         self._source_end = item + count
         if count > 1:
             last = item + count - 1

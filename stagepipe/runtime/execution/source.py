@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import getitem
 from time import perf_counter_ns
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from stagepipe.core import (
     SKIP,
@@ -25,9 +25,9 @@ from stagepipe.core import (
 from stagepipe.plan import UNSHARDED, Shard
 from stagepipe.runtime.execution.chain import Box, ChainOutput, ChunkInHand, StageChain, call_with_retries
 from stagepipe.runtime.execution.errors import StageError
-from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.protocol import ForcedSkip
-from stagepipe.timing import ProcessRegion
+from stagepipe.runtime.execution.stage import StageRunner, make_private_region
+from stagepipe.runtime.protocol import ForcedSkip, UnbatchedRange
+from stagepipe.timing import ProcessCounter, ProcessRegion
 
 READ_ONCE_MESSAGE = (
     "the source is an iterator, which can be read only once; pass a function that returns a new one, or an object with "
@@ -38,6 +38,10 @@ _PACKAGES_THAT_DRAW_NO_ITEM: Final = frozenset({"builtins", __name__.partition("
 
 _MAX_STEP_NS: Final = 1_000_000
 """A step with several items ends after so long: a seek or a stop waits for it, and the state of a stream."""
+
+_MIN_RECORDS: Final = 2
+_MAX_RECORDS: Final = 64
+"""So many records are read at once. More are hardly quicker, and wait in memory for longer."""
 
 END_OF_SOURCE: Final = object()
 """What a read after the last item returns."""
@@ -262,16 +266,6 @@ def _iter_full_rounds(stream: Iterator[Any], shard: Shard, first_item: int) -> I
         yield own_item.pop()
 
 
-class ItemOutput(ChainOutput, Protocol):
-    """A ChainOutput that takes small items in chunks."""
-
-    def add(self, value: Any, key: Key) -> bool:
-        """Take an item of one sample; False where `send_item` must."""
-
-    def add_all(self, numbers: Sequence[int], key: Key) -> bool:
-        """Take consecutive items from `key` on; False where `add` must."""
-
-
 class SourceRunner:
     """Reads items, and sends them or pushes them into the stages fused to the source.
 
@@ -281,15 +275,28 @@ class SourceRunner:
     def __init__(
         self, reader: SourceReader, stages: list[StageRunner], output: ChainOutput, region: ProcessRegion | None = None
     ) -> None:
-        """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
+        """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it.
+
+        `region` is that of the process; inline there is none.
+        """
         self._reader = reader
         self._output = output
+        self._add: Callable[[Any, Key], bool] | None = getattr(output, "add", None)
+        """Takes an item of one sample, among others; False where `send_item` must."""
+        self._add_all: Callable[[Sequence[Any], Key], bool] | None = getattr(output, "add_all", None)
+        """Takes consecutive numbers from a key on; False where they go one by one."""
+        self._ready_items: Sequence[Any] = getattr(output, "ready_items", ())
+        self._region = make_private_region(len(stages)) if region is None else region
         self._stage = stages[0]
         self._stage.refuses_none = self._stage.refuses_none and not reader.passes_none
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
         is_retried = reader.is_indexed and self._stage.plan.retries
-        self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
+        self._chain = StageChain(stages, output, self._region, self._read_with_retries if is_retried else self._read)
         self._is_alone = len(stages) == 1
+        self._reads_records = not self._is_alone and getattr(stages[1].target, "draws_nothing", False)
+        """Whether the items are indices of records that may be read before their turn: it runs no code of the user."""
+        self._most_records = _MIN_RECORDS
+        self._chunk: ChunkInHand | None = None
         self._takes_steps = bool(is_retried) or self._stage.trace is not None
         self._is_one_by_one = True
         self.next_item = 0
@@ -301,16 +308,24 @@ class SourceRunner:
         item: int,
         forced_skips: Sequence[ForcedSkip] = (),
         stream_state: StreamState | None = None,
+        unbatched_ranges: Sequence[UnbatchedRange] = (),
     ) -> None:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`.
 
         A stream that saves its state is read on from `stream_state`.
         """
-        self._chain.set_forced_skips(forced_skips)
+        self._chain.set_forced_skips(forced_skips, unbatched_ranges)
         self._is_one_by_one = self._takes_steps or any(skip.stage == self._stage.name for skip in forced_skips)
         self._stage.seed_epoch()
         self._reader.seek(epoch, item, self._stage.seed_source_item, stream_state)
+        self._chunk = None
         self.next_item = item
+        self._region.clear_current_item((item,))
+
+    @property
+    def items_done(self) -> int:
+        """`next_item` at any moment: while `run` has several items in hand, too."""
+        return max(self.next_item, self._region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] - 1)
 
     # ------------------------------------------------------------------ one item
 
@@ -346,58 +361,68 @@ class SourceRunner:
 
     # ------------------------------------------------------------------ several items
 
-    def run(self, count: int, output: ItemOutput, region: ProcessRegion) -> bool:
+    def run(self, count: int) -> bool:
         """Read and send up to `count` items from `next_item` on; False at the end of the epoch.
 
-        The board names each item before any code of the user runs for it.
+        Inline it ends when the caller is to have something. The board names each item before any code of the user runs
+        for it.
         """
         first, stage = self.next_item, self._stage
         if self._is_one_by_one:
-            return self._run_one_by_one(first + count, region)
-        values = stage.run_timed((first,), partial(self._reader.read_together, first, count)) if count > 1 else ()
-        if not values:
-            return self._run_users_code(first + count, output, region)
-        stage.count_items(first, len(values))
-        if not self._is_alone:
-            self._push_together(first, list(values), region)
-            return True
-        if self._reader.gives_numbers and output.add_all(values, (first,)):
-            self.next_item = first + len(values)
-            return True
-        for value in values:
-            key = (self.next_item,)
-            if value is SKIP or not output.add(value, key):
-                region.set_current_item(key)  # its pickling may run code
-                self._send(key, [value])
-            self.next_item += 1
+            return self._run_one_by_one(first + count)
+        if self._chunk is None:
+            count = min(count, self._most_records) if self._reads_records else count
+            values = stage.run_timed((first,), partial(self._reader.read_together, first, count)) if count > 1 else ()
+            if not values:
+                return self._run_users_code(first + count)
+            share_ns = stage.last_timed_ns // len(values)
+            if self._is_alone and self._reader.gives_numbers and self._add_all and self._add_all(values, (first,)):
+                stage.count_items(first, len(values), share_ns)
+                self.next_item = first + len(values)
+                return True
+            self._chunk = chunk = ChunkInHand((first,), list(values))
+            chunk.first_stage = 1
+            chunk.shares_ns.append((stage, share_ns))
+            if self._reads_records:
+                self._read_records(chunk)
+        self._push(self._chunk)
         return True
 
-    def _push_together(self, first: int, values: list[Any], region: ProcessRegion) -> None:
-        """Push items into the fused stages. Those that are left after the time of a step are read again."""
-        chunk = ChunkInHand((first,), values)
-        chunk.first_stage = 1
+    def _read_records(self, chunk: ChunkInHand) -> None:
+        """Read the records of a chunk of indices: as many at once as take the time of a step."""
+        started_ns = perf_counter_ns()
+        self._chain.call_together(chunk, self._region)
+        is_quick = 2 * (perf_counter_ns() - started_ns) < _MAX_STEP_NS
+        self._most_records = min(2 * self._most_records, _MAX_RECORDS) if is_quick else _MIN_RECORDS
+
+    def _push(self, chunk: ChunkInHand) -> None:
+        """Push items into the fused stages. Those that are left after the time of a step wait for the next one."""
         try:
-            self._chain.push_chunk(chunk, region, _MAX_STEP_NS)
+            self._chain.push_chunk(chunk, self._region, _MAX_STEP_NS)
         finally:
             self.next_item = chunk.next_number
+            if not chunk.values:
+                self._chunk = None
 
-    def _run_one_by_one(self, end: int, region: ProcessRegion) -> bool:
+    def _run_one_by_one(self, end: int) -> bool:
         latest_ns = perf_counter_ns() + _MAX_STEP_NS
-        while self.next_item < end:
-            region.set_current_item((self.next_item,))
+        while self.next_item < end and not self._ready_items:
+            self._region.set_current_item((self.next_item,))
             if not self.step(self.next_item):
                 return False
             if perf_counter_ns() > latest_ns:
                 break
         return True
 
-    def _run_users_code(self, end: int, output: ItemOutput, region: ProcessRegion) -> bool:
+    def _run_users_code(self, end: int) -> bool:
         """`run` for items that each take a call of the source. In this loop each item would pay a call of ours."""
-        reader, stage, add, set_current_item = self._reader, self._stage, output.add, region.set_current_item
+        reader, stage, set_current_item, ready_items = (
+            self._reader, self._stage, self._region.set_current_item, self._ready_items
+        )  # fmt: skip
         read, count_samples, refuses_none = reader.make_read(), reader.count_samples, stage.refuses_none
         seed = stage.seed_item if reader.is_indexed and reader.may_draw else None
         latest_ns = perf_counter_ns() + _MAX_STEP_NS
-        own_pid, samples, is_alone = this_process.pid, 1, self._is_alone
+        own_pid, samples, add = this_process.pid, 1, self._add if self._is_alone else None
         first = self.next_item
         durations_ns: list[int] = []
         try:
@@ -425,12 +450,12 @@ class SourceRunner:
                     self.next_item = item + 1
                     continue
                 durations_ns.append(now_ns - started_ns)
-                if value is SKIP or samples != 1 or not is_alone or not add(value, key):
+                if value is SKIP or samples != 1 or add is None or not add(value, key):
                     box = [value]
                     del value
                     self._send(key, box, samples)
                 self.next_item = item + 1
-                if (now_ns if is_alone else perf_counter_ns()) > latest_ns:
+                if ready_items or (now_ns if add is not None else perf_counter_ns()) > latest_ns:
                     return True
             return self.next_item == end
         finally:

@@ -56,7 +56,15 @@ from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.sinks import PartSink
 from stagepipe.spec import SOURCE_NAME, Condition, FieldTests, Target
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
-from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion, TraceBuffer, TraceKind
+from stagepipe.timing import (
+    STAGE_WORDS,
+    ProcessRegion,
+    StageCounter,
+    StageRegion,
+    TraceBuffer,
+    TraceKind,
+    region_word_count,
+)
 
 Predicate = Callable[[Any], object]
 """Whether a stage runs on an item."""
@@ -223,7 +231,8 @@ class StageRunner:
         self._repeated_ns = region[StageCounter.REPEATED_NS]
         self._busy_ns = region[StageCounter.BUSY_NS]
         self._thread_count = 1
-        self._last_timed_ns = 0
+        self.last_timed_ns = 0
+        """The time of the last work that was not a call with one item: `count_items` counts its items."""
         self._slow_threshold_ns = -1
         """An item that took longer is among the slowest so far. Before the first item: -1."""
         self._names_items = False
@@ -469,9 +478,8 @@ class StageRunner:
             return []
         if not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
             return []
-        self._last_timed_ns = perf_counter_ns() - started_ns
-        self._busy_ns += self._last_timed_ns
-        self.count_items(keys[0][0], len(keys))
+        self.last_timed_ns = perf_counter_ns() - started_ns
+        self._busy_ns += self.last_timed_ns
         return list(results)
 
     def _invoke_batch(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
@@ -549,10 +557,25 @@ class StageRunner:
         finally:
             if this_process.pid != self._pid:
                 self.end_forked_child(key)
-            self._last_timed_ns = perf_counter_ns() - started_ns
-            self._busy_ns += self._last_timed_ns
+            self.last_timed_ns = perf_counter_ns() - started_ns
+            self._busy_ns += self.last_timed_ns
             if self.trace is not None:
                 self.trace_call(key, started_ns, is_failed=is_failed)
+        return result
+
+    def run_item(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run work on an item other than the stage's function, and count it, where there is no trace."""
+        try:
+            started_ns = perf_counter_ns()
+            result = function(*arguments)
+            elapsed_ns = perf_counter_ns() - started_ns
+        except self._propagated_errors:
+            raise
+        except BaseException as error:
+            raise self.record_failure(key, error) from error
+        if this_process.pid != self._pid:
+            self.end_forked_child(key)
+        self._record_item(key, elapsed_ns)
         return result
 
     def trace_call(self, key: Key, begin_ns: int, count: int = 1, *, is_failed: bool) -> None:
@@ -562,11 +585,10 @@ class StageRunner:
 
     def count_item(self, key: Key) -> None:
         """Count the work timed last as an item."""
-        self.count_items(key[0], 1)
+        self.count_items(key[0], 1, self.last_timed_ns)
 
-    def count_items(self, first_item: int, count: int) -> None:
-        """Count the work timed last as `count` items, which share its time."""
-        share_ns = self._last_timed_ns // count
+    def count_items(self, first_item: int, count: int, share_ns: int) -> None:
+        """Count items of which each took `share_ns` of work that was timed together."""
         self._busy_ns -= share_ns * count  # a flush adds it
         self._durations_ns.extend([share_ns] * (count - 1))
         self._record_item((first_item,), share_ns)
@@ -697,6 +719,12 @@ def _to_list(output: Iterable[Any], count: int) -> list[Any]:
             "result (or stagepipe.SKIP) for each"
         )
     return results
+
+
+def make_private_region(stage_count: int) -> ProcessRegion:
+    """Return the counters of a process with so many stages in private memory, for `--inline`."""
+    words = np.zeros(region_word_count(stage_count), np.uint64)
+    return ProcessRegion(memoryview(words.data).cast("B").cast("Q"), words, 0, stage_count)
 
 
 def make_private_stage_region() -> StageRegion:

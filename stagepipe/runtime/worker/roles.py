@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from stagepipe.core import ImposedSkip, Key
 from stagepipe.runtime.execution import Box, Route, SourceReader, SourceRunner, StageChain, StageRunner, make_grouping
 from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
-from stagepipe.runtime.protocol import SampleChunk, Seek, StreamStateEvent, UnbatchedRange
+from stagepipe.runtime.protocol import SampleChunk, Seek, StreamStateEvent
 from stagepipe.runtime.worker.chunks import MAX_CHUNK_ITEMS, ChunkLoop, ChunkOutput, ChunkSize
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.spec import BatchSpec
@@ -69,7 +69,7 @@ class SourceRole:
         furthest_item = max(self._first_new_item, region[ProcessCounter.ITEMS_IN])  # a predecessor may have read more
         self._first_new_item = furthest_item if seek.is_recovery else 0
         region[ProcessCounter.ITEMS_IN] = item
-        self._runner.seek(seek.epoch, item, seek.forced_skips, seek.stream_state)
+        self._runner.seek(seek.epoch, item, seek.forced_skips, seek.stream_state, seek.unbatched_ranges)
         self._epoch = seek.epoch
         self._next_state_ns = 0
         epoch_items = self._reader.epoch_items
@@ -84,7 +84,7 @@ class SourceRole:
         region, runner = self._worker_context.region, self._runner
         first_item = runner.next_item
         try:
-            self._is_exhausted = not runner.run(count, self._output, region)
+            self._is_exhausted = not runner.run(count)
         finally:
             region[ProcessCounter.ITEMS_IN] = next_item = runner.next_item
             region[ProcessCounter.ITEMS_SENT] += max(next_item - max(first_item, self._first_new_item), 0)
@@ -151,7 +151,6 @@ class StageRole:
         self._receive = receiver.receive if takes_chunks else receiver.receive_one
         self._reads_records = hasattr(stages[0].target, "fetch_together")
         """Whether the items that come are indices, which the stage may take several of at once."""
-        self._unbatched_ranges: list[UnbatchedRange] = []
         self._generation = 0
 
     def apply_seek(self, seek: Seek) -> None:
@@ -159,13 +158,10 @@ class StageRole:
         self._generation = seek.generation
         self._chunk_loop.discard()
         self._output.apply_seek(seek)
-        self._chain.set_forced_skips(seek.forced_skips)
+        self._chain.set_forced_skips(seek.forced_skips, seek.unbatched_ranges)
         self._receiver.unwanted_keys = frozenset(
             skip.key for skip in seek.forced_skips if skip.stage == self._stage_name
         )
-        self._unbatched_ranges = [
-            unbatched_range for unbatched_range in seek.unbatched_ranges if unbatched_range.stage == self._stage_name
-        ]
 
     def step(self) -> None:
         """Process items for a short time, or up to `batch.size` items together."""
@@ -185,9 +181,7 @@ class StageRole:
         values = [packet.value]
         packet.value = None
         if packet.kind == PacketKind.CHUNK:
-            first = packet.key[0]
-            together = self._reads_records and not self._is_unbatched(first, first + packet.count - 1)
-            self._chunk_loop.begin(packet.key, values.pop(), together=together)
+            self._chunk_loop.begin(packet.key, values.pop(), together=self._reads_records)
         elif packet.kind != PacketKind.ITEM:
             self._output.forward(packet)
         elif self._batch is not None:
@@ -196,10 +190,6 @@ class StageRole:
                 self._step_batch(packet, self._batch)
         else:
             self._chunk_loop.begin(packet.key, values, (packet.samples, packet.meta))
-
-    def _is_unbatched(self, first_item: int, last_item: int) -> bool:
-        """Whether one of the items is called alone, because a call with several of them has killed a worker."""
-        return any(run.first_item <= last_item and first_item <= run.last_item for run in self._unbatched_ranges)
 
     def _reject(self, error: UnreadableItemError) -> None:
         """Treat an item that cannot be unpickled like one at which the first stage failed."""
@@ -248,7 +238,7 @@ class StageRole:
         packets.clear()
         first.value = None
         del packet
-        if any(self._is_unbatched(key[0], key[0]) for key in keys):
+        if any(self._chain.is_unbatched(key[0], key[0]) for key in keys):
             values.reverse()
             for key, header in zip(keys, headers, strict=True):
                 region.set_current_key(key)

@@ -216,7 +216,7 @@ class ConcurrentRole(StageRole):
 
     def _note_item(self, key: Key) -> None:
         """Put an item that is about to be unpickled into the slot of the next thread."""
-        if self._is_unbatched(key[0], key[0]):
+        if self._chain.is_unbatched(key[0], key[0]):
             while len(self._idle) < len(self._threads):
                 self._wait()
             self._has_suspect = True

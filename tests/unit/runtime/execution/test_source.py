@@ -3,11 +3,12 @@
 import itertools
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from stagepipe import Pipeline
+from stagepipe import Pipeline, RunError
 from stagepipe.core import StreamState
 from stagepipe.plan import Shard
 from stagepipe.runtime.execution.source import END_OF_SOURCE, SourceReader
@@ -15,6 +16,7 @@ from stagepipe.sources import DatasetSource
 from tests.support.datasets import NoisyLines
 from tests.support.pipelines import outputs, plain
 from tests.support.random_sources import NoisyPairs, Samples, ShuffledByContext, noisy, noisy_parts, stream
+from tests.support.stages import same
 
 COUNT = 8
 SOURCES = {
@@ -269,3 +271,54 @@ def test_a_hugging_face_stream_saves_its_state_unless_it_holds_samples():
     shuffled.seek(0, 0)
     shuffled.read(0)
     assert not shuffled.saves_state
+
+
+def write_rows(folder: Path, bad_row: int | None = None) -> dict[str, Any]:
+    """A source of 100 rows, which is read by the process that hands out the numbers."""
+    lines = ["number", *("x" if row == bad_row else str(row) for row in range(100))]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    arguments = {"path": str(folder / "rows.csv"), "types": {"number": "int"}}
+    return {"uses": "stagepipe.sources.csv", "fuse": True, "with": arguments}
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("start", [0, 1, 37])
+def test_a_row_that_cannot_be_read_fails_at_its_place(tmp_path, inline, start):
+    config = {"source": write_rows(tmp_path, bad_row=70), "stages": [{"name": "pass", "uses": same, "fuse": True}]}
+    with Pipeline(config, inline=inline) as pipeline:
+        assert [row["number"] for row in itertools.islice(pipeline, start)] == list(range(start))
+        pipeline.load_state_dict(pipeline.state_dict())
+        rows = iter(pipeline)
+        if inline:  # workers may lose rows that come shortly before the error
+            assert [next(rows)["number"] for _ in range(start, 70)] == list(range(start, 70))
+        with pytest.raises(RunError, match=r"item 70.*rows\.csv:72: column `number`: 'x' is no int"):
+            list(rows)
+
+
+def test_rows_that_are_read_ahead_reach_the_users_code_one_by_one(tmp_path):
+    called: list[int] = []
+
+    def note(row: dict[str, int]) -> dict[str, int]:
+        called.append(row["number"])
+        return row
+
+    stages = [{"name": "note", "uses": note, "fuse": True}, {"name": "batch", "uses": "stagepipe.stages.Batch"}]
+    stages[1]["with"] = {"size": 10}
+    with Pipeline({"source": write_rows(tmp_path), "stages": stages[:1]}, inline=True) as pipeline:
+        for count, row in enumerate(pipeline):
+            assert called == list(range(count + 1)) == [*range(row["number"] + 1)]
+            assert pipeline.progress().items_in in {count, count + 1}
+    called.clear()
+    with Pipeline({"source": write_rows(tmp_path), "stages": stages}, inline=True) as pipeline:
+        for count, batch in enumerate(pipeline, 1):
+            assert called == list(range(10 * count))
+            assert batch["number"].tolist() == called[-10:]
+
+
+@pytest.mark.parametrize("stop", [0, 5, 64, 100])
+def test_the_report_counts_the_rows_that_were_run_and_not_those_read_ahead(tmp_path, stop):
+    config = {"source": write_rows(tmp_path), "stages": [{"name": "pass", "uses": same, "fuse": True}]}
+    with Pipeline(config, inline=True) as pipeline:
+        assert len(list(itertools.islice(pipeline, stop))) == stop
+        counts = [stage.items for stage in pipeline.report().stages]
+    assert counts == [stop] * len(counts)
