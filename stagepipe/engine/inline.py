@@ -6,6 +6,7 @@ yields. It uses the same stages, chains and order points as the workers; only th
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Generator
 from functools import partial
@@ -17,7 +18,9 @@ from stagepipe.core import (
     Key,
     SourceIdentity,
     UserCode,
+    end_forked_child,
     share_datasets,
+    this_process,
 )
 from stagepipe.engine.engines import EngineRun
 from stagepipe.engine.inline_hops import (
@@ -182,7 +185,7 @@ class InlineRun(CallerRun):
         del cursor
         statistics, ready_items, generators = self._statistics, self._output.ready_items, self._generators
         read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without globals
-        user_code = UserCode("inline run")  # what the stages do not watch themselves: Ctrl-C, the begin of an epoch
+        own_pid = this_process.pid
         iteration = statistics.outside_clock.begin_iteration()
         step: _Step | None = partial(self._begin_epoch, epoch)
         try:
@@ -191,13 +194,14 @@ class InlineRun(CallerRun):
                 while step is not None:
                     swap = generators.begin()
                     try:
-                        with user_code:
+                        step = step()
+                        while step is not None and not ready_items:
                             step = step()
-                            while step is not None and not ready_items:
-                                step = step()
                     except StageError as error:
                         raise make_stage_error(error) from error.cause
                     finally:
+                        if this_process.pid != own_pid:  # what the stages do not watch: Ctrl-C, the begin of an epoch
+                            end_forked_child(own_pid, "inline run", sys.exc_info()[1])
                         generators.end(swap)  # outside, the caller's generators are untouched
                         del swap  # it may hold a generator, which then would not wait
                         ready_ns = read_clock()
@@ -232,6 +236,7 @@ class InlineRun(CallerRun):
 
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""
+        self._source_runner.count_shares()
         for stage in self._stages.values():
             stage.flush()
         return make_inline_record(

@@ -13,6 +13,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -84,8 +85,8 @@ class ByteRangeSource(RecordSource):
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
         """Return the records of several indices. Consecutive ones are read together."""
-        places = [self._index.locate(index) for index in indices]
-        return [record for run in _merge(places) for record in self._read_run(run)]
+        runs = self._index.iter_runs(indices, _MAX_MERGED_BYTES)
+        return [record for file_number, bounds in runs for record in self._read_run(file_number, bounds)]
 
     def __getitem__(self, index: int) -> Any:
         count = len(self)
@@ -109,13 +110,12 @@ class ByteRangeSource(RecordSource):
                 starts += np.unique(first + np.searchsorted(bounds, cuts)).tolist()
         return starts
 
-    def _read_run(self, run: Sequence[tuple[int, int, int]]) -> Iterator[Any]:
-        file = self._files[run[0][0]]
-        first = run[0][1]
-        data = self._reader.read(file, first, run[-1][2])
-        for _, start, stop in run:
+    def _read_run(self, file_number: int, bounds: Sequence[int]) -> Iterator[Any]:
+        file, parse, first = self._files[file_number], self.parse, bounds[0]
+        data = self._reader.read(file, first, bounds[-1])
+        for start, stop in pairwise(bounds):
             try:
-                yield self.parse(data[start - first : stop - first], run[0][0])
+                yield parse(data[start - first : stop - first], file_number)
             except Exception as error:
                 raise self._name_place(error, file, start) from error
 
@@ -145,18 +145,6 @@ class ByteRangeSource(RecordSource):
     @functools.cached_property
     def _reader(self) -> RangeReader:
         return RangeReader()
-
-
-def _merge(places: Sequence[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield runs of records that lie one after the other in one file."""
-    run: list[tuple[int, int, int]] = []
-    for place in places:
-        if run and (place[:2] != (run[-1][0], run[-1][2]) or place[2] - run[0][1] > _MAX_MERGED_BYTES):
-            yield run
-            run = []
-        run.append(place)
-    if run:
-        yield run
 
 
 _READ_BYTES: Final = 16 << 20
@@ -392,10 +380,11 @@ class CsvSource(LineSource):
             raise ValueError(f"{len(fields)} fields, where the header has {len(names)}: {', '.join(names)}")
         row: dict[str, Any] = dict(zip(names, fields, strict=True))
         for column, convert in self._types.items():
+            text = row[column]
             try:
-                row[column] = None if row[column] == "" else convert(row[column])
+                row[column] = convert(text) if text else None
             except (ValueError, KeyError):
-                raise ValueError(f"column `{column}`: {row[column]!r} is no {self._type_names[column]}") from None
+                raise ValueError(f"column `{column}`: {text!r} is no {self._type_names[column]}") from None
         return row if self._columns is None else {column: row[column] for column in self._columns}
 
     def _split(self, line: str) -> list[str]:

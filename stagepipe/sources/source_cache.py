@@ -16,7 +16,7 @@ import os
 import shutil
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -90,7 +90,7 @@ class RecordIndex:
         """`packed`: the number of files, the first record of each file, the number of records, and all bounds."""
         file_count = int(packed[0])
         self.first_records: list[int] = packed[1 : file_count + 2].tolist()
-        self._bounds = packed[file_count + 2 :]
+        self._bounds = packed[file_count + 2 :].view(np.ndarray)  # reading a number of a `memmap` runs Python code
 
     @classmethod
     def join(cls, parts: Iterable[Bounds]) -> RecordIndex:
@@ -105,6 +105,23 @@ class RecordIndex:
         file_number = bisect_right(self.first_records, record) - 1
         position = record + file_number  # a file has one more bound than records
         return file_number, int(self._bounds[position]), int(self._bounds[position + 1])
+
+    def iter_runs(self, records: Sequence[int], max_bytes: int) -> Iterator[tuple[int, list[int]]]:
+        """Yield runs of records that lie one after the other in a file: its number, and their bounds.
+
+        A run has at most `max_bytes`, or one record.
+        """
+        done = 0
+        while done < len(records):
+            first = records[done]
+            file_number = bisect_right(self.first_records, first) - 1
+            most = min(len(records) - done, self.first_records[file_number + 1] - first)
+            count = next((n for n in range(1, most) if records[done + n] != first + n), most)
+            begin = first + file_number  # a file has one more bound than records
+            bounds = self._bounds[begin : begin + count + 1].tolist()
+            del bounds[max(bisect_right(bounds, bounds[0] + max_bytes), 2) :]
+            yield file_number, bounds
+            done += len(bounds) - 1
 
     def get_file_bounds(self, file_number: int) -> Bounds:
         """Return the bounds of the records of a file."""

@@ -194,7 +194,9 @@ class ProcessRegion:
         self._words = words
         self._array = array
         self._base = base
-        self._current_item_word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
+        self._current_item_word = word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
+        self.current_item_word = words[word : word + 1]
+        """1 + the number of the item that is being processed, 0 for none, as a view of length 1."""
         self.stage_count = stage_count
         start = base + region_word_count(stage_count)
         ends = range(start + _SLOT_WORDS, start + slot_count * _SLOT_WORDS + 1, _SLOT_WORDS)
@@ -234,11 +236,6 @@ class ProcessRegion:
             self._words[self._current_item_word] = 0
         else:
             self.set_current_key(())
-
-    @property
-    def current_item_word(self) -> memoryview:
-        """1 + the number of the item that is being processed, 0 for none, as a view of length 1."""
-        return self._words[self._current_item_word : self._current_item_word + 1]
 
     @property
     def current_stage_word(self) -> memoryview:

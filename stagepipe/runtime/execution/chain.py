@@ -41,7 +41,9 @@ _SPECIAL_TYPES: Final = frozenset({Skip, GeneratorType})
 class ChunkInHand:
     """The items of a chunk that are not done yet. Their keys end with consecutive numbers."""
 
-    __slots__ = ("first_stage", "header", "next_number", "prefix", "shares_ns", "values")
+    __slots__ = (
+        "_counted_number", "first_stage", "header", "next_number", "prefix", "shares_ns", "values"
+    )  # fmt: skip
 
     def __init__(self, key: Key, values: list[Any], header: ItemHeader = (1, b"")) -> None:
         """`key` is that of the first item. SKIP stands for an item that was dropped."""
@@ -54,7 +56,16 @@ class ChunkInHand:
         self.first_stage = 0
         """The stage, by its index in the process, from which on to run them."""
         self.shares_ns: list[tuple[StageRunner, int]] = []
-        """Stages that have run on all items together, and the share of each item. It is counted when the item ends."""
+        """Stages that have run on all items together, and the share of each item."""
+        self._counted_number = self.next_number
+
+    def count_shares(self) -> None:
+        """Count the shares of the items that are done."""
+        first, count = self._counted_number, self.next_number - self._counted_number
+        if count:
+            self._counted_number = self.next_number
+            for stage, share_ns in self.shares_ns:
+                stage.count_items(self.prefix[0] if self.prefix else first, count, share_ns)
 
 
 RestoreInput = Callable[[], Any]
@@ -217,13 +228,18 @@ class StageChain:
         self._stage_word: memoryview | list[int] = [0] if region is None else region.current_stage_word
         """The index in the process of the stage that runs, should the process die or hang in it; 0 between two."""
         self._first_index = 0 if region is None else region.stage_count - len(stages)
-        self._forced_skips: dict[tuple[str, Key], StageError | None] = {}
-        self._unbatched_ranges: list[UnbatchedRange] = []
+        self._calls_from = [
+            list(enumerate(self._calls[first:], self._first_index + first)) for first in range(len(stages) + 1)
+        ]
+        """The calls from each stage on, with their indices in the process."""
+        self.set_forced_skips(())
 
     def set_forced_skips(self, skips: Iterable[ForcedSkip], unbatched_ranges: Iterable[UnbatchedRange] = ()) -> None:
         """Skip items from now on, without calling their stage, and call others alone. Other processes' are ignored."""
         names = {stage.name for stage in self._stages}
-        self._forced_skips = {(skip.stage, skip.key): _make_skip_error(skip) for skip in skips if skip.stage in names}
+        self._forced_skips: dict[tuple[str, Key], StageError | None] = {
+            (skip.stage, skip.key): _make_skip_error(skip) for skip in skips if skip.stage in names
+        }
         self._unbatched_ranges = [each for each in unbatched_ranges if each.stage in names]
 
     def is_unbatched(self, first_item: int, last_item: int, index: int = 0) -> bool:
@@ -282,16 +298,17 @@ class StageChain:
         """
         prefix, number, values, first_stage = chunk.prefix, chunk.next_number, chunk.values, chunk.first_stage
         samples, meta = header = chunk.header
-        push, set_current_item, word = self.push, region.set_current_item, region.current_item_word
-        add, ready_items, stage_word, first_number = self._add, self._ready_items, self._stage_word, number
-        calls = self._list_calls(first_stage, header)
+        push, word, stage_word = self.push, region.current_item_word, self._stage_word
+        add, ready_items, calls = self._add, self._ready_items, None
+        if samples == 1 and not meta and self._trace is None and not self._forced_skips:  # calls are all that it takes
+            calls = self._calls_from[first_stage]
         now_ns = perf_counter_ns()
         end_ns = now_ns + max_ns
         try:
             while values and now_ns <= end_ns and not ready_items:
                 if prefix:
                     key: Key = (*prefix, number)
-                    set_current_item(key)
+                    region.set_current_key(key)
                     number += 1
                 else:
                     key = (number,)
@@ -322,18 +339,14 @@ class StageChain:
                         elif not add(box[0], key):
                             self.send_alone(key, box, 1, b"")
                 now_ns = perf_counter_ns()
-            region.clear_current_item((*prefix, 0))
+            if prefix:
+                region.set_current_key(())
+            else:
+                word[0] = 0
         finally:
             chunk.next_number = number
-            if number > first_number:
-                for stage, share_ns in chunk.shares_ns:
-                    stage.count_items(prefix[0] if prefix else first_number, number - first_number, share_ns)
-
-    def _list_calls(self, first_stage: int, header: ItemHeader) -> list[tuple[int, ItemCall]] | None:
-        """Return the calls that are all that an item of a chunk takes, with their indices; None where it takes more."""
-        if header != (1, b"") or self._trace is not None or self._forced_skips:
-            return None
-        return list(enumerate(self._calls[first_stage:], self._first_index + first_stage))
+            if not ready_items:  # else the caller comes back at once
+                chunk.count_shares()
 
     def _pass_dropped(self, key: Key, header: ItemHeader, first_stage: int) -> None:
         """Send the tombstone of an item that a stage before `first_stage` has dropped, perhaps in another process."""

@@ -318,6 +318,7 @@ class SourceRunner:
         self._is_one_by_one = self._takes_steps or any(skip.stage == self._stage.name for skip in forced_skips)
         self._stage.seed_epoch()
         self._reader.seek(epoch, item, self._stage.seed_source_item, stream_state)
+        self.count_shares()
         self._chunk = None
         self.next_item = item
         self._region.clear_current_item((item,))
@@ -364,8 +365,8 @@ class SourceRunner:
     def run(self, count: int) -> bool:
         """Read and send up to `count` items from `next_item` on; False at the end of the epoch.
 
-        Inline it ends when the caller is to have something. The board names each item before any code of the user runs
-        for it.
+        Items that were read together and are left after the time of a step are sent by the next one. Inline a step ends
+        when the caller is to have something. The board names each item before any code of the user runs for it.
         """
         first, stage = self.next_item, self._stage
         if self._is_one_by_one:
@@ -385,8 +386,20 @@ class SourceRunner:
             chunk.shares_ns.append((stage, share_ns))
             if self._reads_records:
                 self._read_records(chunk)
-        self._push(self._chunk)
+        chunk = self._chunk
+        try:
+            self._chain.push_chunk(chunk, self._region, _MAX_STEP_NS)
+        finally:
+            self.next_item = chunk.next_number
+            if not chunk.values:
+                chunk.count_shares()
+                self._chunk = None
         return True
+
+    def count_shares(self) -> None:
+        """Count the items that were read together and have been run."""
+        if self._chunk is not None:
+            self._chunk.count_shares()
 
     def _read_records(self, chunk: ChunkInHand) -> None:
         """Read the records of a chunk of indices: as many at once as take the time of a step."""
@@ -394,15 +407,6 @@ class SourceRunner:
         self._chain.call_together(chunk, self._region)
         is_quick = 2 * (perf_counter_ns() - started_ns) < _MAX_STEP_NS
         self._most_records = min(2 * self._most_records, _MAX_RECORDS) if is_quick else _MIN_RECORDS
-
-    def _push(self, chunk: ChunkInHand) -> None:
-        """Push items into the fused stages. Those that are left after the time of a step wait for the next one."""
-        try:
-            self._chain.push_chunk(chunk, self._region, _MAX_STEP_NS)
-        finally:
-            self.next_item = chunk.next_number
-            if not chunk.values:
-                self._chunk = None
 
     def _run_one_by_one(self, end: int) -> bool:
         latest_ns = perf_counter_ns() + _MAX_STEP_NS
