@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+BUILT_FROM := pyproject.toml hatch_build.py stagepipe/transport/_native.c
 IMAGES ?= 2000
 MINUTES ?= 20
 # Processes that run tests. Two a core, as tests wait for processes and clocks half of their time.
@@ -117,18 +118,18 @@ clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache build dist site
 	find $(wildcard stagepipe tests scripts benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- set-up: runs only if a stamp (.venv/.demo, .bench, .test) is missing or older than pyproject.toml ----------------
+# --- set-up: runs only if a stamp (.venv/.demo, .bench, .test) is missing or older than what is built ---------------
 
-.venv/.demo: pyproject.toml | $(BIN)/python
+.venv/.demo: $(BUILT_FROM) | $(BIN)/python
 	$(call install,.[demo])
 	@touch $@
 
-.venv/.bench: pyproject.toml | $(BIN)/python
+.venv/.bench: $(BUILT_FROM) | $(BIN)/python
 	$(call install,.[bench])
 	@touch $@
 
 # The extra `test` contains `demo`.
-.venv/.test: pyproject.toml | $(BIN)/python
+.venv/.test: $(BUILT_FROM) | $(BIN)/python
 	$(call install,.[test$(,)check])
 	@touch .venv/.demo $@
 

@@ -2,6 +2,7 @@
 
 rule          what goes in the packet, and what through shared memory
 transports    the socket for other ways to move buffers
+native        the functions that may be in C
 packet        the packet format, and fragments of an item that exceeds a packet
 pipe          the packet pipe of a hop, wake events, and waits for them
 memory        the shared memory of a process, and the leases that keep its blocks in use

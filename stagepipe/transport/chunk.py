@@ -213,17 +213,13 @@ def encode_chunk(values: list[Any]) -> bytes:
 
 
 def decode_chunk(data: Any, count: int, *, readonly: bool) -> list[Any]:
-    """The `count` items of a chunk, their arrays `readonly` or writable.
-
-    Raises TransportError if they are not as many.
-    """
+    """The `count` items of a chunk, arrays `readonly` or writable. Raises TransportError if they are not as many."""
     values: list[Any]
     values, columns, gaps = pickle.loads(data)
     if columns:
         put_arrays(values, columns, readonly=readonly)
-    if gaps:
-        for index in gaps:
-            values.insert(index, SKIP)
+    for index in gaps:
+        values.insert(index, SKIP)
     if not len(values) == count > 0:
         raise TransportError(f"an entry states {count} items, and has {len(values)}")
     return values

@@ -593,17 +593,11 @@ class SharedMemoryPool:
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
         """The lease that contains these bytes, or None. For tensors, which do not refer to the array they view."""
-        for mapping in self._mappings.values():
-            if address in mapping:
-                return self._find_lease_in_arena(
-                    mapping.arena_number, address - mapping.address + mapping.start_offset, nbytes
-                )
-        return None
-
-    def _find_lease_in_arena(self, arena_number: int, offset: int, nbytes: int) -> Lease | None:
-        for (arena, block), reference in self._live_leases.items():
-            if arena == arena_number and block <= offset:
-                lease = reference()
+        mapping = next((mapping for mapping in self._mappings.values() if address in mapping), None)
+        if mapping is not None:
+            offset = address - mapping.address + mapping.start_offset
+            for (arena, block), reference in self._live_leases.items():
+                lease = reference() if arena == mapping.arena_number and block <= offset else None
                 if lease is not None and offset + nbytes <= block + lease.size:
                     return lease
         return None

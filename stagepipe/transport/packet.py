@@ -76,7 +76,7 @@ class PacketKind(IntEnum):
 
 
 _new_tuple = tuple.__new__
-_KINDS = frozenset(map(int, PacketKind))
+KINDS = frozenset(map(int, PacketKind))
 
 
 class PacketFlag(IntEnum):
@@ -257,11 +257,6 @@ def write_timestamps(packet: bytearray, sender_ns: int, now_ns: int) -> None:
     _TIMESTAMPS.pack_into(packet, 4, now_ns, min(sender_ns, _MAX_SENDER_NS))
 
 
-def write_sent_at(packet: bytearray, now_ns: int) -> None:
-    """Write the time of sending again, in ns: the packet had to wait for room in the pipe."""
-    packet[4:12] = now_ns.to_bytes(8, "little")
-
-
 def unpack(data: bytes | bytearray) -> list[Entry]:
     """The entries of a packet, at least one; inline buffers can be written to. Raises TransportError if damaged."""
     size = len(data)
@@ -273,7 +268,7 @@ def unpack(data: bytes | bytearray) -> list[Entry]:
         raise TransportError(f"a packet of {size} bytes fails its checksum: it was damaged in transit")
     buffer_count, meta_bytes, item, nbytes, count = first[8:]
     start = _BODY_OFFSET + DESCRIPTOR_BYTES * buffer_count
-    if start + nbytes == size and buffer_count <= 1 and not (part_count or meta_bytes) and kind in _KINDS:
+    if start + nbytes == size and buffer_count <= 1 and not (part_count or meta_bytes) and kind in KINDS:
         descriptors: tuple[BufferDescriptor, ...] = (
             (_DESCRIPTOR.unpack_from(data, _BODY_OFFSET),) if buffer_count else ()
         )
@@ -306,7 +301,7 @@ def _unpack_entries(data: bytes | bytearray, sent_at_ns: int) -> list[Entry]:
                 descriptors = tuple(_DESCRIPTOR.iter_unpack(data[descriptors_start:meta_start]))
                 meta = bytes(data[meta_start:start])
         end = start + nbytes
-        if end > size or kind not in _KINDS:
+        if end > size or kind not in KINDS:
             raise TransportError(f"an entry of kind {kind} in a packet of {size} bytes ends at {end} by its header")
         if descriptors:
             if offset != _PREFIX.size:
@@ -358,12 +353,8 @@ def split_into_fragments(body: bytearray, generation: int) -> Iterator[tuple[byt
     for index in range(fragment_count):
         offset = index * _MAX_FRAGMENT_DATA_BYTES
         chunk = view[offset : offset + _MAX_FRAGMENT_DATA_BYTES]
-        yield _pack_fragment_header(generation, index, fragment_count, chunk), chunk
-
-
-def _pack_fragment_header(generation: int, index: int, fragment_count: int, data: memoryview) -> bytes:
-    header = _FRAGMENT_HEADER.pack(0, generation, index, fragment_count, _FRAGMENT_KIND)[4:]
-    return zlib.crc32(data, zlib.crc32(header)).to_bytes(4, "little") + header
+        header = _FRAGMENT_HEADER.pack(0, generation, index, fragment_count, _FRAGMENT_KIND)[4:]
+        yield zlib.crc32(chunk, zlib.crc32(header)).to_bytes(4, "little") + header, chunk
 
 
 def is_fragment(data: bytes | bytearray) -> bool:

@@ -14,6 +14,7 @@ import select
 import socket
 from dataclasses import dataclass
 
+from stagepipe.transport.native import read_ready
 from stagepipe.transport.packet import PACKET_BYTES
 
 _F_SETPIPE_SZ = 1031  # F_SETPIPE_SZ, linux/fcntl.h
@@ -73,6 +74,14 @@ def make_byte_pipe() -> tuple[int, int]:
     return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
 
+def read_packet(fd: int) -> bytes | None:
+    """Read a packet without a wait. Returns nothing if no writer is left, None if there is none."""
+    try:
+        return os.read(fd, PACKET_BYTES)
+    except BlockingIOError:
+        return None
+
+
 class WakeEvent:
     """An eventfd with which one thread or process ends the wait of another."""
 
@@ -114,7 +123,9 @@ class PipeWaiter:
 
     def __init__(self, fd: int | None, epoll_event: int, *wake_events: WakeEvent) -> None:
         """`epoll_event` is select.EPOLLIN or select.EPOLLOUT."""
+        self._fd = -1 if fd is None else fd
         self._epoll = select.epoll()
+        self._epoll_fd = self._epoll.fileno()
         if fd is not None:
             self._epoll.register(
                 fd, epoll_event | select.EPOLLEXCLUSIVE if epoll_event == select.EPOLLIN else epoll_event
@@ -128,6 +139,16 @@ class PipeWaiter:
         for fd, _ in self._epoll.poll(timeout_s):
             if fd in self._wake_events:
                 self._wake_events[fd].clear()
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """`wait`, and read a packet: empty at the end of file, None if there is none."""
+        if read_ready is not None:
+            data = read_ready(self._epoll_fd, self._fd, timeout_s)
+            if data is not None:
+                return data
+            timeout_s = 0  # a wake event, a signal or the time has ended the wait
+        self.wait(timeout_s)
+        return read_packet(self._fd)
 
     def close(self) -> None:
         """Close the epoll descriptor."""

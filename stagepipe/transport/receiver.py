@@ -5,7 +5,6 @@ It reads packets, checks every descriptor before its use, and gives the buffers 
 
 from __future__ import annotations
 
-import os
 import select
 from collections import deque
 from collections.abc import Callable
@@ -20,9 +19,9 @@ from stagepipe.timing import DurationRecorder, TransferKind
 from stagepipe.transport.chunk import decode_chunk, lease_chunk, shift_key
 from stagepipe.transport.codec import decode
 from stagepipe.transport.memory import MIN_RELEASES_TO_FLUSH, BlockId, Lease, SharedMemoryPool
+from stagepipe.transport.native import unpack
 from stagepipe.transport.packet import (
     INLINE_ARENA,
-    PACKET_BYTES,
     PICKLE_BUFFER,
     SHARED_BLOCK,
     TABLE_HEADER_BYTES,
@@ -33,10 +32,9 @@ from stagepipe.transport.packet import (
     PacketKind,
     descriptor_table_bytes,
     is_fragment,
-    unpack,
     unpack_descriptors,
 )
-from stagepipe.transport.pipe import PipeWaiter, WakeEvent
+from stagepipe.transport.pipe import PipeWaiter, WakeEvent, read_packet
 from stagepipe.transport.sender import IDLE_TICK_INTERVAL_S, LEASED_TICK_INTERVAL_S, InterruptCheck
 
 
@@ -201,8 +199,8 @@ class Receiver:
         """Called with an item's key before the item is unpickled, which may kill this process."""
         self.unwanted_keys: frozenset[Key] = frozenset()
         """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
-        self._receive_ns = 0
         self._packet_kind = _PIPE
+        self._receive_ns = 0
         """The time to unpack the packet in hand, for each of its entries."""
         self._entries: list[Entry] = []
         """The entries of the packet in hand whose turn has not come, the last one first."""
@@ -260,7 +258,7 @@ class Receiver:
         while True:
             entries = self._entries
             if not entries:
-                data = None if self._expects_wait and timeout_s is None else self._read()
+                data = None if self._expects_wait and timeout_s is None else read_packet(self._fd)
                 if not data:
                     data = self._wait_and_read(timeout_s)
                     if not data:
@@ -291,13 +289,6 @@ class Receiver:
 
     # ------------------------------------------------------------------ reading
 
-    def _read(self) -> bytes | None:
-        """Read a packet without a wait. Returns nothing if no writer is left, None if there is none."""
-        try:
-            return os.read(self._fd, PACKET_BYTES)
-        except BlockingIOError:
-            return None
-
     def _wait_and_read(self, timeout_s: float | None = None) -> bytes:
         """Wait for a packet and read it. Returns nothing if interrupted, or after `timeout_s`."""
         self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
@@ -313,14 +304,13 @@ class Receiver:
                     if remaining_s <= 0:
                         return b""
                     wait_s = min(wait_s, remaining_s)
-                self._waiter.wait(wait_s)
-                data = self._read()
+                data = self._waiter.read(wait_s)
                 if data:
                     return data
                 if data is not None:  # at the end of file the pipe is always ready: wait on the event, not to spin
                     self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
                 self._tick()
-            return self._read() or b""  # what came before the interruption is not lost
+            return read_packet(self._fd) or b""  # what came before the interruption is not lost
         finally:
             waited_ns = perf_counter_ns() - begin_ns
             self.starved_ns += waited_ns
@@ -336,8 +326,6 @@ class Receiver:
         if self.unwanted_keys and key in self.unwanted_keys:
             return self._drop_item(entry)
         self.on_item(key)
-        if kind == _ITEM and not entry.descriptors:
-            return self._decode_small(entry)
         begin_ns = perf_counter_ns()
         if kind == _FRAGMENTED:
             body = self._read_fragments(entry)
@@ -364,6 +352,8 @@ class Receiver:
 
     def _take_buffers(self, entry: Entry) -> tuple[list[Any], list[int], Any, int, int]:
         """The buffers of an item, the flags of their descriptors, the pickle, the transfer kind, and the bytes."""
+        if not entry.descriptors:
+            return [], [], entry.data[slice(*entry.pickle_span)], self._packet_kind, entry.nbytes
         copies_shared = not self.is_readonly
         if len(entry.descriptors) != 1 or entry.flags or entry.descriptors[0][0] == INLINE_ARENA:
             buffers, flags, pickle_view, copied = unpack_buffers(
@@ -414,23 +404,6 @@ class Receiver:
         queue_times_ns = [row_ns[0] + elapsed_ns * index // count for index in range(count)]
         self._recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
 
-    def _decode_small(self, entry: Entry) -> ReceivedPacket:
-        """`_decode_entry` for an item without buffers, the case that must be fast."""
-        begin_ns = perf_counter_ns()
-        _, _, _, key, samples, _, sender_ns, sent_at_ns, nbytes, _, meta, (start, end), data = entry
-        try:
-            value = decode(data[start:end], (), (), readonly=self.is_readonly)
-        except TransportError as error:
-            raise UnreadableItemError(entry, str(error)) from error.__cause__
-        decode_ns = perf_counter_ns() - begin_ns
-        self.queue_ns = queue_ns = begin_ns - sent_at_ns if begin_ns > sent_at_ns else 0
-        receive_ns = self._receive_ns
-        self._recorder.add(
-            (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns),
-            (self._packet_kind, nbytes, receive_ns),
-        )
-        return ReceivedPacket(_ITEM, key, samples, 0, meta, value)
-
     def _drop_item(self, entry: Entry) -> ReceivedPacket | None:
         """Take an item off the hop and release its blocks, without a look at its contents."""
         if entry.kind == _FRAGMENTED and self._read_fragments(entry) is None:
@@ -448,7 +421,7 @@ class Receiver:
         """Read the fragments after a FRAGMENTED entry; None if interrupted, or if the sender moved on."""
         body = FragmentAssembler(entry)
         while not body.is_complete:
-            data = self._read() or self._wait_and_read()
+            data = read_packet(self._fd) or self._wait_and_read()
             if not data:
                 return None
             if is_fragment(data):

@@ -29,11 +29,11 @@ from stagepipe.transport.chunk import (
     PLAIN_ROOM_BYTES,
     encode_chunk,
     hold_arrays,
-    measure_plain,
     shift_key,
 )
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.memory import SharedMemoryPool
+from stagepipe.transport.native import measure_plain, pack_small
 from stagepipe.transport.packet import (
     MAX_ENTRY_BYTES,
     PICKLE_BUFFER,
@@ -45,9 +45,7 @@ from stagepipe.transport.packet import (
     join_entries,
     pack,
     pack_entry,
-    pack_small,
     split_into_fragments,
-    write_sent_at,
     write_timestamps,
 )
 from stagepipe.transport.packing import CarriedBlocks, Packer, SendCounts
@@ -175,9 +173,7 @@ class Sender:
         self._room_bytes = MAX_ENTRY_BYTES
         self._generation = generation
 
-    def add(  # noqa: C901, PLR0912 - no call that each small item would pay
-        self, value: Any, key: Key
-    ) -> bool | None:
+    def add(self, value: Any, key: Key) -> bool | None:  # noqa: C901, PLR0912 - no call that each item would pay
         """Hold a plain item, or SKIP for a dropped one, as the next of a chunk. False where `send` must take it.
 
         It counts for one sample. None if a write was interrupted: all is then dropped.
@@ -583,7 +579,7 @@ class Sender:
             leased_s = min(2 * leased_s, IDLE_TICK_INTERVAL_S)
             now_ns = perf_counter_ns()
             if isinstance(packet, bytearray):  # a whole packet; fragments have no timestamps
-                write_sent_at(packet, now_ns)
+                packet[4:12] = now_ns.to_bytes(8, "little")  # when it is sent
             try:
                 os.writev(self._fd, buffers)
             except BlockingIOError:

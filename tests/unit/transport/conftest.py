@@ -2,8 +2,39 @@
 
 import pytest
 
-from stagepipe.transport import TransportRule
+from stagepipe.transport import TransportRule, chunk, native, packet, pipe, receiver, sender
 from tests.support.transport.hops import TRANSFER_SETUPS, LoopbackHop, TwoHops
+
+_USE_FUNCTIONS = (
+    "test_chunk",
+    "test_damaged",
+    "test_fragments",
+    "test_held",
+    "test_pipe",
+    "test_receiver",
+    "test_sender",
+)
+
+
+def pytest_generate_tests(metafunc):
+    """The tests of both ends of a hop run twice."""
+    if metafunc.module.__name__.rpartition(".")[2].startswith(_USE_FUNCTIONS):
+        metafunc.fixturenames.append("functions")
+        metafunc.parametrize("functions", ["C", "Python"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def functions(request):
+    """Both ends of a hop with the functions of `native` in C or in Python."""
+    if request.param == "C" and native.read_ready is None:
+        pytest.skip("installed without a compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Python":
+            patch.setattr(sender, "measure_plain", chunk.measure_plain)
+            patch.setattr(sender, "pack_small", packet.pack_small)
+            patch.setattr(receiver, "unpack", packet.unpack)
+            patch.setattr(pipe, "read_ready", None)
+        yield
 
 
 @pytest.fixture(params=TRANSFER_SETUPS)

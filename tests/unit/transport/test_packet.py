@@ -25,7 +25,6 @@ from stagepipe.transport.packet import (
     pack,
     pack_entry,
     unpack,
-    write_sent_at,
     write_timestamps,
 )
 from tests.support.transport.hops import LoopbackHop
@@ -149,8 +148,7 @@ def join(fields, now_ns=0):
 
 @given(several, times_ns)
 def test_several_entries_keep_their_fields_and_their_order(fields, now_ns):
-    data = join(fields)
-    write_sent_at(data, now_ns)
+    data = join(fields, now_ns)
     entries = unpack(data)
     assert [
         (
