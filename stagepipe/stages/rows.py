@@ -218,7 +218,7 @@ class MappingRows(_ContainerRows):
         """Put each key's value into its column."""
         if type(value) is not dict or tuple(value) != self.keys:
             raise NotStackableError
-        for put, entry in zip(self.puts, value.values(), strict=True):
+        for put, entry in zip(self.puts, value.values()):  # noqa: B905 - as in SequenceRows
             put(row, entry)
 
     def get(self, row: int) -> dict[Any, Any]:
@@ -283,7 +283,7 @@ class DataclassRows(_ContainerRows):
         """Put each field into its column."""
         if type(value) is not self.item_class:
             raise NotStackableError
-        for put, name in zip(self.puts, self.names, strict=True):
+        for put, name in zip(self.puts, self.names):  # noqa: B905 - as in SequenceRows
             put(row, getattr(value, name))
 
     def get(self, row: int) -> Any:
