@@ -211,7 +211,7 @@ def _count_leaves(packet: ReceivedPacket) -> int:
     return max(packet.count, 1) if packet.kind in _KINDS_OF_CHUNKS else 1
 
 
-_KINDS_OF_CHUNKS: Final = frozenset((_ITEM, _CHUNK, int(PacketKind.TOMBSTONE)))
+_KINDS_OF_CHUNKS: Final = frozenset((_CHUNK, int(PacketKind.TOMBSTONE)))
 
 
 def _has_any(children: dict[int, _PartNode | ReceivedPacket], first: int, count: int) -> bool:

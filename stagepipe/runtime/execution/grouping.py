@@ -11,7 +11,7 @@ from the same leaves; leaves that arrive meanwhile and belong to none of these g
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -99,29 +99,18 @@ class OrderedGrouping:
         if self._stage.run_item(key, self._target.add, value, 1):
             self._emit_group(is_last=False)
 
-    def add_rows(self, item: int, chunk: SampleChunk, *, passes_on: bool = False) -> None:
-        """Add the samples of a chunk, which begins at `item`: as `add_item` does, with `finish_item` between two.
-
-        Only where the target is `Batch`, and no order point comes before it. `passes_on`: see `Batch.add_rows`.
-        """
-        target = self._target
-
-        def add_rows() -> tuple[int, bool]:
-            return target.add_rows(chunk.rows, start, chunk.stop, passes_on=passes_on), target.is_full
-
-        start = chunk.start
-        while True:
-            count = self._add_together(item, add_rows)
-            item += count
-            start += count
-            if start == chunk.stop:
-                return
-            self.finish_item(item - 1, b"")
-
-    def add_values(self, key: Key, values: list[Any], on_item: Callable[[Key], None]) -> None:
+    def add_values(
+        self,
+        key: Key,
+        values: list[Any] | SampleChunk,
+        on_item: Callable[[Key], None],
+        *,
+        passes_rows_on: bool = False,
+    ) -> None:
         """Add the leaves of a chunk from `key` on: as `add_item` does, with `finish_item` between two items.
 
-        A value that is SKIP stands for a dropped leaf. `on_item` is called with each key before its value is added.
+        A value that is SKIP stands for a dropped leaf. `on_item` is called with each key before its value is added; not
+        for rows, which run no code of theirs. These come only where the target is `Batch`; `passes_rows_on`: see there.
         """
         if len(key) > 1 or not self.adds_plainly:
             self._add_values_singly(key, values, on_item)
@@ -129,19 +118,22 @@ class OrderedGrouping:
         item = key[0]
         index = 0
 
-        def add_values() -> tuple[int, bool]:
+        def add_together() -> tuple[int, bool]:
+            if isinstance(values, SampleChunk):
+                target = self._target
+                return target.add_rows(values.rows, index, values.count, passes_on=passes_rows_on), target.is_full
             return self._add_until_full(item, values, index, on_item)
 
         while index < len(values):
             if index:
                 self.finish_item(item + index - 1, b"")
-            if values[index] is SKIP:
+            if isinstance(values, list) and values[index] is SKIP:
                 self.drop_item((item + index,), b"", None)
                 index += 1
             else:
-                index += self._add_together(item + index, add_values)
+                index += self._add_together(item + index, add_together)
 
-    def _add_values_singly(self, key: Key, values: list[Any], on_item: Callable[[Key], None]) -> None:
+    def _add_values_singly(self, key: Key, values: Iterable[Any], on_item: Callable[[Key], None]) -> None:
         for index, value in enumerate(values):
             leaf = shift_key(key, index)
             if index and len(leaf) == 1:

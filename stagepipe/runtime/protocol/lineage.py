@@ -14,9 +14,9 @@ The key of a packet with several items is the first item's, and its samples are 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -248,8 +248,13 @@ def raise_inexact_cursor() -> None:
 
 @dataclass(slots=True)
 class SampleChunk:
-    """Consecutive samples: rows `start` to `stop`."""
+    """Consecutive samples as rows. For an order point it is the value of a chunk, beside a list of values."""
 
     rows: Rows
-    start: int
-    stop: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.rows.get, range(self.count))

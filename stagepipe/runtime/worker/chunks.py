@@ -157,7 +157,7 @@ class ChunkOutput:
         self._rows = None
         count = self._row_count
         rows.trim(count)
-        box = [SampleChunk(rows, 0, count)]
+        box = [SampleChunk(rows, count)]
         del rows
         self._output.send_item((self._first_item,), box, count, b"")
         self._output.flush()  # the next chunk may take a millisecond

@@ -10,7 +10,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Final, NamedTuple
 
-from stagepipe.core import ImposedSkip, Key
+from stagepipe.core import ImposedSkip
 from stagepipe.runtime.execution import Box, Route, SourceReader, SourceRunner, StageChain, StageRunner, make_grouping
 from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol import SampleChunk, Seek, StreamStateEvent
@@ -284,8 +284,6 @@ class OrderPointRole:
         self._passes_rows_on = len(stages) == 1  # a fused stage may write to its input
         self._meta_by_item: dict[int, bytes] = {}
         self._any_order = boundary.any_order
-        self._emitted_key: Key | None = None
-        """The leaf that was the last to be emitted before the seek."""
         self._generation = 0
         self._segment_items: int | None = None
         self._is_finished = True
@@ -305,7 +303,6 @@ class OrderPointRole:
             any_order=self._grouping.takes_any_order,
             emitted_keys=cursor.emitted_keys,
         )
-        self._emitted_key = cursor.last_key
         self._meta_by_item = {}
         self._segment_items = None
         self._is_finished = False
@@ -345,6 +342,9 @@ class OrderPointRole:
         if packet is None:
             raise SeekInterruptError
         self._worker_context.region.clear_current_item(packet.key)
+        if type(packet.value) is SampleChunk:
+            packet.kind = PacketKind.CHUNK
+            packet.count = len(packet.value)
         if self._process_next(packet):
             del packet
             if self._reorder.held:
@@ -355,33 +355,13 @@ class OrderPointRole:
             return
         if packet.meta:
             self._meta_by_item[packet.key[0]] = packet.meta
-        if packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
-            self._add_chunk(packet, packet.value)
-        else:
-            self._reorder.add(packet)
+        self._reorder.add(packet)
         del packet
         self._process_ready()
 
-    def _add_chunk(self, packet: ReceivedPacket, chunk: SampleChunk) -> None:
-        """Add a chunk to the order: as single items with `order: any`, else without what was emitted before a seek."""
-        item = packet.key[0]
-        packet.count = chunk.stop
-        if self._any_order:
-            for row in range(chunk.stop):
-                value = chunk.rows.get(row)
-                self._reorder.add(ReceivedPacket(PacketKind.ITEM, (item + row,), 1, 0, b"", value))
-            return
-        if packet.key == self._emitted_key:
-            self._reorder.add(ReceivedPacket(PacketKind.TOMBSTONE, packet.key, 1, 0, b"", None))
-            packet.key = (item + 1,)
-            packet.count = chunk.stop - 1
-            chunk.start = 1
-        if packet.count:
-            self._reorder.add(packet)
-
     def _process_next(self, packet: ReceivedPacket) -> bool:
         """Process what is next in order, without a detour through the reorder buffer; return whether it was that."""
-        if self._any_order or type(packet.value) is SampleChunk or not self._reorder.try_advance(packet):
+        if self._any_order or not self._reorder.try_advance(packet):
             return False
         meta = packet.meta
         self._process_leaf(packet)
@@ -405,12 +385,10 @@ class OrderPointRole:
         region = self._worker_context.region
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = packet.key[0] + 1
         if packet.kind == PacketKind.CHUNK:
-            self._grouping.add_values(packet.key, packet.value, region.set_current_item)
+            self._grouping.add_values(
+                packet.key, packet.value, region.set_current_item, passes_rows_on=self._passes_rows_on
+            )
             region.clear_current_item(packet.key)
-        elif packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
-            chunk: SampleChunk = packet.value
-            packet.value = None
-            self._grouping.add_rows(packet.key[0], chunk, passes_on=self._passes_rows_on)
         elif packet.kind == PacketKind.ITEM:
             box: Box = [packet.value]
             packet.value = None

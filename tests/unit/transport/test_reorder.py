@@ -236,9 +236,9 @@ def test_a_chunk_stands_for_its_items(sizes, shuffler):
     """`sizes`: the items of each chunk; None is a dropped item."""
     packets, expected, item = [], [], 3
     for size in sizes:
-        kind = PacketKind.TOMBSTONE if size is None else PacketKind.ITEM
-        packets.append(packet(kind, (item,), size or 0))
-        expected.append((kind, (item,)))
+        one = packet(PacketKind.TOMBSTONE, (item,)) if size is None else chunk((item,), list(range(size)))
+        packets.append(one)
+        expected.append((one.kind, one.key))
         item += size or 1
         expected.append(("end", item - 1))
     shuffler.shuffle(packets)
