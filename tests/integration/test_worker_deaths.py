@@ -117,3 +117,18 @@ def test_a_death_at_an_item_of_an_epoch_that_was_left_costs_no_item_of_the_next(
         (tmp_path / "left").touch()
         assert list(items) == list(range(6))
     assert len(running.report().restarts) == 1
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_row_that_kills_among_rows_that_are_read_together_is_found(tmp_path, on_error):
+    rows = ["deadly" if number == 70 else str(number) for number in range(200)]
+    (tmp_path / "rows.csv").write_text("\n".join(["number", *rows]) + "\n")
+    source = {"uses": "stagepipe.sources.csv", "fuse": True, "on_error": on_error}
+    stages = [{"name": "pass_on", "uses": "tests.support.deadly_rows.pass_on", "fuse": True}]
+    with Pipeline({"source": {**source, "with": {"path": str(tmp_path / "rows.csv")}}, "stages": stages}) as running:
+        if on_error == "fail":
+            with pytest.raises(RunError, match=r"stage source, .*item 70 .*killed by SIGKILL"):
+                list(running)
+        else:
+            assert [row["number"] for row in running] == [row for row in rows if row != "deadly"]
+            assert [(letter.item, letter.stage) for letter in running.dead_letters] == [("70", "source")]
