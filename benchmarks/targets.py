@@ -12,6 +12,7 @@
                 the jobs of `benchmarks.peers`, beside the tools that were the fastest there
     hop         arrays of 1.2 MB beside iceoryx2; a hop whose array nobody writes, up to 64 MB
     auto        `workers: auto` and `fuse: auto` beside the layout by hand, on all jobs
+    waits       how long a training loop waits for a batch of *images*: it holds the interpreter's lock between two
 
 Each round takes every contestant once in each load, in an order that changes; each in new processes. A ratio is taken
 within a round. `busy` is beside another program that takes one CPU where the kernel places it; `pinned` is the same,
@@ -37,7 +38,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -211,15 +212,49 @@ def write_tables(folder: Path) -> None:
 
 def take_table(root: Path, way: str, folder: Path) -> Taken:
     """Measure the table with the package of a checkout, by these benchmarks: an older commit lacks them."""
-    job = {"way": way, "folder": str(folder)}
-    ours = folder / "benchmarks"  # beside the package `stagepipe`, which the interpreter's environment names
-    if not ours.exists():
-        ours.symlink_to(ROOT / "benchmarks")
+    return _take_here(root, folder, {"way": way, "folder": str(folder)})
+
+
+def _take_here(root: Path, folder: Path, job: Mapping[str, Any]) -> Taken:
+    for name in ("benchmarks", "data"):  # beside the package `stagepipe`, which the interpreter's environment names
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
 
     def launch(_: Path, command: list[str]) -> list[str]:
         return ["env", f"PYTHONPATH={folder}", command[0], "-P", *command[1:]]
 
     return run_turn("benchmarks.targets", job, _LIMIT_S, root=root, launch=launch)
+
+
+def take_own_turn(**job: Any) -> Taken:
+    """Take a turn of this module, in a process of its own."""
+    return time_table(**job) if "way" in job else time_waits(**job)
+
+
+_WAITS_BATCH = 16
+_WAITS = 100
+
+
+def time_waits(step_s: float) -> Taken:
+    """Return the 99th percentile of the waits for a batch, and the median, in ms. A step holds the lock for `step_s`.
+
+    So long that the pipeline is ahead: what is waited for is the way to the caller, not the work on the images.
+    """
+    from benchmarks.peers.frameworks import by_hand
+    from benchmarks.peers.jobs import JOBS
+
+    batches = by_hand(replace(JOBS["images"], batch=_WAITS_BATCH), _CPUS)
+    for _ in range(_WAITS // 10):
+        next(batches)
+    waits_ms = []
+    for _ in range(_WAITS):
+        began_s = time.perf_counter()
+        next(batches)
+        now_s = time.perf_counter()
+        waits_ms.append(1000 * (now_s - began_s))
+        while time.perf_counter() - now_s < step_s:
+            pass
+    return {"p99 ms": sorted(waits_ms)[_WAITS * 99 // 100 - 1], "median ms": median(waits_ms)}
 
 
 def time_table(way: str, folder: str) -> Taken:
@@ -369,6 +404,9 @@ def _make_goals() -> Iterator[Goal]:
     for size in _HEADER_SIZES:
         yield _goal("hop", f"header only at {size}, us", "hop", f"header {size}", at_most=20)
     yield _goal("hop", "header only, growth up to 64 MB", "hop", "growth", at_most=2)
+    # 1.2 times what they were before small items shared chunks, on a machine with other work.
+    yield _goal("waits", "a loop's waits for a batch of images, 99 % of them, ms", "waits", "p99 ms", at_most=26)
+    yield _goal("waits", "half of them, ms", "waits", "median ms", at_most=0.7)
     for job in _JOBS:
         pair = (f"{job}: {_AUTO}", f"{job}: {_OWN}")
         yield _ratio("auto", f"auto, items/s, times the hand-made layout: {job}", pair, "items_per_s", at_least=_LEVEL)
@@ -396,6 +434,7 @@ def list_contestants(rows: Sequence[str], tables: Path) -> list[Contestant]:
             for way in TABLE_WAYS
         ],
         "hop": [Contestant("hop", _take_hop)],
+        "waits": [Contestant("waits", partial(_take_here, folder=tables, job={"step_s": 0.15}))],
     }
     found = [contestant for row in rows for contestant in single.get(row, ())]
     for job, others in _JOBS.items():
@@ -496,7 +535,7 @@ def _print_tables(measured: Measured, options: argparse.Namespace, roots: Sequen
 
 def main(arguments: Sequence[str]) -> None:
     """Take the rounds, print a table for each load, and write the JSON after each turn."""
-    if answer_turn(arguments, time_table):
+    if answer_turn(arguments, take_own_turn):
         return
     parser = make_parser(__doc__, rounds=ROUNDS)
     add_names(parser, "--rows", ROWS, "row")
