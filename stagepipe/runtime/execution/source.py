@@ -420,9 +420,7 @@ class SourceRunner:
 
     def _run_users_code(self, end: int) -> bool:
         """`run` for items that each take a call of the source. In this loop each item would pay a call of ours."""
-        reader, stage, set_current_item, ready_items = (
-            self._reader, self._stage, self._region.set_current_item, self._ready_items
-        )  # fmt: skip
+        reader, stage, word, ready_items = self._reader, self._stage, self._region.current_item_word, self._ready_items
         read, count_samples, refuses_none = reader.make_read(), reader.count_samples, stage.refuses_none
         seed = stage.seed_item if reader.is_indexed and reader.may_draw else None
         latest_ns = perf_counter_ns() + _MAX_STEP_NS
@@ -432,7 +430,7 @@ class SourceRunner:
         try:
             for item in range(first, reader.limit_end(end)):
                 key = (item,)
-                set_current_item(key)
+                word[0] = item + 1
                 if seed is not None:
                     seed(key)
                 started_ns = perf_counter_ns()
