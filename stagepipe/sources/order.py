@@ -134,8 +134,9 @@ class BatchedOrder:
     def __getitem__(self, index: int) -> list[Any]:
         if index >= len(self):
             raise IndexError(index)
-        first = index * self._batch_size
-        return [self._order[i] for i in range(first, min(first + self._batch_size, len(self._order)))]
+        order, first = self._order, index * self._batch_size
+        last = min(first + self._batch_size, len(order))
+        return list(order[first:last]) if isinstance(order, range) else [order[i] for i in range(first, last)]
 
 
 class SamplerOrder:
