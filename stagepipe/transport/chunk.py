@@ -195,6 +195,15 @@ def shift_key(key: Key, offset: int) -> Key:
     return (key[0] + offset,) if len(key) == 1 else (*key[:-1], key[-1] + offset)
 
 
+def count_kept(values: list[Any]) -> int:
+    """How many items of a chunk are not tombstones.
+
+    >>> count_kept([1, SKIP, 3])
+    2
+    """
+    return len(values) - list(map(type, values)).count(_SKIP_TYPE)
+
+
 def encode_chunk(values: list[Any]) -> bytes:
     """Pickle held items: copies of plain items, `ArrayItem` or SKIP.
 

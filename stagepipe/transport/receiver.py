@@ -16,7 +16,7 @@ import numpy as np
 
 from stagepipe.core import SKIP, Key, TransportError
 from stagepipe.timing import DurationRecorder, TransferKind
-from stagepipe.transport.chunk import decode_chunk, lease_chunk, shift_key
+from stagepipe.transport.chunk import count_kept, decode_chunk, lease_chunk, shift_key
 from stagepipe.transport.codec import decode
 from stagepipe.transport.memory import MIN_RELEASES_TO_FLUSH, BlockId, Lease, SharedMemoryPool
 from stagepipe.transport.native import unpack
@@ -386,12 +386,14 @@ class Receiver:
         now_ns = perf_counter_ns()
         self._chunk_sent_ns = sent_at_ns
         self.queue_ns = queue_ns = begin_ns - sent_at_ns if begin_ns > sent_at_ns else 0
-        receive_ns, decode_ns = self._receive_ns // count, (now_ns - begin_ns) // count
+        kept = count_kept(values)  # the others are no messages
+        share = max(kept, 1)
+        receive_ns, decode_ns = self._receive_ns // share, (now_ns - begin_ns) // share
         row_ns = (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns)
-        if count == 1:
+        if kept == count == 1:
             self._recorder.add(row_ns, (self._packet_kind, nbytes, receive_ns))
-        else:
-            self._chunk_rows = row_ns, (_PACKED, nbytes // count, receive_ns), count, now_ns
+        elif kept:
+            self._chunk_rows = row_ns, (_PACKED, nbytes // share, receive_ns), kept, now_ns
         return ReceivedPacket(_CHUNK, key, 1, count, b"", values)
 
     def _record_chunk(self) -> None:

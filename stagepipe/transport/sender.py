@@ -27,6 +27,7 @@ from stagepipe.transport.chunk import (
     KEY_PART_BYTES,
     MAX_PACKET_ITEM_BYTES,
     PLAIN_ROOM_BYTES,
+    count_kept,
     encode_chunk,
     hold_arrays,
     shift_key,
@@ -80,7 +81,9 @@ class EntryTimes(NamedTuple):
     nbytes: int
     first_ns: int
     items: int = 0
-    """Of a chunk; 0: a single item."""
+    """Of a chunk, with its tombstones; 0: a single item."""
+    kept: int = 0
+    """Of `items`, those that are no tombstones."""
 
 
 class Sender:
@@ -409,20 +412,22 @@ class Sender:
         """The entry of a chunk, and its times."""
         begin_ns = perf_counter_ns()
         data = encode_chunk(values)
-        count = len(values)
+        kept = count_kept(values)
+        count = max(kept, 1)
         encode_ns = self._hold_ns + (perf_counter_ns() - begin_ns) // count
         entry = pack_entry(
             _CHUNK,
             (self._generation, key, 1, b""),
             encode_ns + self.last_send_ns,
-            count_or_bytes=count,
+            count_or_bytes=len(values),
             pickle_data=data,
         )
-        return entry, EntryTimes(encode_ns, 0, len(entry) // count, self._chunk_ns, count)
+        return entry, EntryTimes(encode_ns, 0, len(entry) // count, self._chunk_ns, len(values), kept)
 
     def _write_large_chunk(self, key: Key, values: list[Any]) -> bool:
         """Write a chunk that may exceed a packet: in a block, or in several packets where it has no memory."""
-        blocks, count = self._chunk_blocks, len(values)
+        blocks, kept = self._chunk_blocks, count_kept(values)
+        count = max(kept, 1)
         blocks.block_ids = []
         begin_ns = perf_counter_ns()
         data = np.frombuffer(encode_chunk(values), np.uint8)
@@ -441,13 +446,13 @@ class Sender:
                 _CHUNK,
                 (self._generation, key, 1, b""),
                 flags=PacketFlag.PICKLE_IN_BLOCK,
-                count_or_bytes=count,
+                count_or_bytes=len(values),
                 descriptors=[(arena, 0, 0, block, 0, data.size)],
             )
             now_ns = perf_counter_ns()
             copy_ns = (now_ns - encoded_ns) // count
             write_timestamps(packet, encode_ns + copy_ns + self.last_send_ns, now_ns)
-            times = EntryTimes(encode_ns, copy_ns, data.size // count, self._chunk_ns, count)
+            times = EntryTimes(encode_ns, copy_ns, data.size // count, self._chunk_ns, len(values), kept)
             is_written = self._write_and_record(packet, [times], now_ns, 1)
         except BaseException:
             blocks.release()
@@ -481,11 +486,12 @@ class Sender:
         """
         recorder, send_ns, counts = self._recorder, self.last_send_ns, self.counts
         kind = _PIPE if len(times) == 1 and times[0].items <= 1 else _PACKED
-        for encode_ns, copy_ns, nbytes, first_ns, count in times:
+        for encode_ns, copy_ns, nbytes, first_ns, items, count in times:
             ledger_entry = (kind, nbytes, copy_ns + send_ns)
             held_ns = begin_ns - first_ns
-            if not count:
+            if not items:
                 recorder.add((encode_ns, copy_ns, held_ns, send_ns, wait_ns), ledger_entry)
+            if not count:
                 continue
             if copy_ns:
                 counts.shared_memory_messages += count

@@ -140,7 +140,7 @@ def test_a_block_is_reused_only_after_the_copies_that_the_caller_started():
     """The caller drops each batch at once, as after `batch.to("cuda", non_blocking=True)` on a busy device."""
     cuda = Cuda()
     cuda.is_busy = True
-    with loader(cuda) as items:
+    with loader(cuda, count=300) as items:  # many more than the workers have made by then
         read_by_the_device = []
         for item in itertools.islice(items, 12):
             read_by_the_device.append(item["image"].data_ptr())

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from stagepipe.core import SKIP
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram, TransferKind
 from stagepipe.transport import PacketKind, TransportRule
 from stagepipe.transport.packet import PACKET_BYTES, unpack
@@ -190,13 +191,32 @@ def test_whoever_watches_is_called_when_something_is_held(make_held):
 
 
 def test_tombstones_join_a_chunk(make_held):
-    from stagepipe.core import SKIP
-
     held = make_held()
     for number, value in enumerate([1, SKIP, SKIP, {"x": np.ones(2)}, SKIP]):
         assert held.sender.add(value, (number,))
     held.sender.flush()
     assert held.packets == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("nbytes", [10, 3000], ids=["in a packet", "in a block"])
+def test_tombstones_are_no_messages(nbytes):
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
+    with loop.stack:
+        hop = loop.hop
+        hold_all(hop.sender)
+        for number, item in enumerate([b"x" * nbytes, SKIP, b"x" * nbytes, SKIP, SKIP]):
+            assert hop.send(item, key=(number,))
+        assert hop.sender.flush()
+        assert hop.send(SKIP, key=(5,))
+        assert hop.sender.flush()
+        kinds = [hop.receiver.receive_one(1).kind for _ in range(6)]
+        assert kinds.count(PacketKind.ITEM) == 2
+        hop.receiver.close()
+        counts = hop.sender.counts
+        assert counts.pipe_messages + counts.shared_memory_messages == 2
+        for recorder, ledger in zip((hop.send_recorder, hop.receive_recorder), hop.ledgers, strict=True):
+            recorder.flush()
+            assert ledger.message_count == 2
 
 
 @pytest.mark.parametrize(
