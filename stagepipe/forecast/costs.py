@@ -559,8 +559,14 @@ def compute_trimmed_mean_ns(durations: Histogram) -> float:
 
 
 def get_pickling_cost(hop: HopRecord) -> HopCost:
-    """The median cost of pickling a message (`send_ns`) and of unpickling it (`receive_ns`)."""
-    return HopCost(*(float(hop.phase_histograms[phase].percentile_ns(50)) for phase in ("encode_ns", "decode_ns")))
+    """The median cost of pickling a message (`send_ns`) and of unpickling it (`receive_ns`).
+
+    The first message that a process unpickles may import a library. If there is hardly another one, as of the batches
+    of a probe, unpickling is taken to cost no more than pickling does.
+    """
+    send_ns, receive_ns = (float(hop.phase_histograms[phase].percentile_ns(50)) for phase in ("encode_ns", "decode_ns"))
+    is_known = hop.phase_histograms["decode_ns"].count >= _MIN_TRIMMED_COUNT
+    return HopCost(send_ns, receive_ns if is_known else min(receive_ns, send_ns))
 
 
 def _get_second_largest_ns(durations: Histogram) -> int:

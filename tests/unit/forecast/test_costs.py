@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.forecast import compute_costs, find_missing_items
-from stagepipe.forecast.costs import describe_unseen, find_unfusable_reason, find_unseen_stages
+from stagepipe.forecast.costs import describe_unseen, find_unfusable_reason, find_unseen_stages, get_pickling_cost
 from stagepipe.machine import Machine
 from stagepipe.plan import ItemSample, ProbeResult, make_plan
 from stagepipe.report import (
@@ -100,6 +100,14 @@ def costs_of_one_stage(run_us, *, cpu_us, delay_us=0, first_us=None):
 
 def test_the_first_item_does_not_count():
     assert costs_of_one_stage(1000, cpu_us=1000, first_us=900_000).processes[1].run_ns == 1000 * US
+
+
+@pytest.mark.parametrize("messages, expected_us", [(1, 4), (2, 4), (3, 2_000_000)])
+def test_a_library_that_the_only_messages_import_is_no_cost_of_unpickling(messages, expected_us):
+    """A probe of a few batches has few messages on its last hop, and the first tensor in a process imports torch."""
+    hop = hop_record("batch", "sink", messages)
+    hop.phase_histograms["decode_ns"] = Histogram.from_values_ns([2_000_000 * US] * messages)
+    assert get_pickling_cost(hop).receive_ns == pytest.approx(expected_us * US, rel=0.02)
 
 
 def test_the_threads_of_a_worker_share_its_items():
