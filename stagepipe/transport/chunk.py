@@ -221,6 +221,11 @@ def encode_chunk(values: list[Any]) -> bytes:
     return pickle.dumps((values, columns, gaps), 5)
 
 
+def encode_single(value: Any) -> bytes:
+    """`encode_chunk` for one held item without arrays, whose latency somebody waits for."""
+    return pickle.dumps(([value], None, ()), 5)
+
+
 def decode_chunk(data: Any, count: int, *, readonly: bool) -> list[Any]:
     """The `count` items of a chunk, arrays `readonly` or writable. Raises TransportError if they are not as many."""
     values: list[Any]

@@ -257,6 +257,11 @@ def write_timestamps(packet: bytearray, sender_ns: int, now_ns: int) -> None:
     _TIMESTAMPS.pack_into(packet, 4, now_ns, min(sender_ns, _MAX_SENDER_NS))
 
 
+def write_sent_at(packet: bytearray, now_ns: int) -> None:
+    """Write the time of sending again, in ns: the packet had to wait for room in the pipe."""
+    packet[4:12] = now_ns.to_bytes(8, "little")
+
+
 def unpack(data: bytes | bytearray) -> list[Entry]:
     """The entries of a packet, at least one; inline buffers can be written to. Raises TransportError if damaged."""
     size = len(data)

@@ -9,7 +9,6 @@ without an item are entries; a packet holds several of both, in order. The calle
 from __future__ import annotations
 
 import os
-import pickle
 import select
 import threading
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from stagepipe.transport.chunk import (
     PLAIN_ROOM_BYTES,
     count_kept,
     encode_chunk,
+    encode_single,
     hold_arrays,
     shift_key,
 )
@@ -47,6 +47,7 @@ from stagepipe.transport.packet import (
     pack,
     pack_entry,
     split_into_fragments,
+    write_sent_at,
     write_timestamps,
 )
 from stagepipe.transport.packing import CarriedBlocks, Packer, SendCounts
@@ -238,10 +239,10 @@ class Sender:
             self._count = len(numbers)
         return self._write_held() or None
 
-    def _write_single(self, item: int, values: list[Any]) -> bool:
+    def _write_single(self, item: int, value: Any) -> bool:
         """Write a chunk of one item without parts: the latency of an item that somebody waits for."""
         begin_ns = perf_counter_ns()
-        data = pickle.dumps((values, None, ()), 5)  # as `encode_chunk` does
+        data = encode_single(value)
         encoded_ns = perf_counter_ns()
         encode_ns = self._hold_ns + encoded_ns - begin_ns
         packet = pack_small(_CHUNK, self._generation, item, encode_ns + self.last_send_ns, data, encoded_ns)
@@ -398,7 +399,7 @@ class Sender:
         if is_large and values:
             return self._write_large_chunk(key, values)
         if len(values) == 1 and len(key) == 1 and not entries and type(values[0]) in _SINGLE_TYPES:
-            return self._write_single(key[0], values)
+            return self._write_single(key[0], values[0])
         if values:
             entry, chunk_times = self._pack_chunk(key, values)
             entries.append(entry)
@@ -585,7 +586,7 @@ class Sender:
             leased_s = min(2 * leased_s, IDLE_TICK_INTERVAL_S)
             now_ns = perf_counter_ns()
             if isinstance(packet, bytearray):  # a whole packet; fragments have no timestamps
-                packet[4:12] = now_ns.to_bytes(8, "little")  # when it is sent
+                write_sent_at(packet, now_ns)
             try:
                 os.writev(self._fd, buffers)
             except BlockingIOError:

@@ -41,9 +41,7 @@ _SPECIAL_TYPES: Final = frozenset({Skip, GeneratorType})
 class ChunkInHand:
     """The items of a chunk that are not done yet. Their keys end with consecutive numbers."""
 
-    __slots__ = (
-        "_counted_number", "first_stage", "header", "next_number", "prefix", "shares_ns", "values"
-    )  # fmt: skip
+    __slots__ = ("_counted_number", "first_stage", "header", "next_number", "prefix", "shares_ns", "values")
 
     def __init__(self, key: Key, values: list[Any], header: ItemHeader = (1, b"")) -> None:
         """`key` is that of the first item. SKIP stands for an item that was dropped."""

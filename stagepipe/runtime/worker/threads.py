@@ -128,7 +128,7 @@ class ItemThread:
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item."""
-        self._ask(lambda: StageChain([], self._role.output).push(key, box, samples, meta))
+        self._ask(lambda: self._role.send_result(key, box, samples, meta))
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
         """Report that the stage dropped the item."""
@@ -154,6 +154,7 @@ class ConcurrentRole(StageRole):
         receiver.on_item = self._note_item
         region = worker_context.region
         self._stage = stage
+        self._sending = StageChain([], output)
         self._main = main
         self._requests: deque[tuple[ItemThread, Any]] = deque()
         self._is_draining = False
@@ -174,6 +175,12 @@ class ConcurrentRole(StageRole):
         if self._is_draining:
             raise SeekInterruptError
         return self._output
+
+    def send_result(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Send what a thread's stage has returned. Raises SeekInterruptError once the generation has ended."""
+        if self._is_draining:
+            raise SeekInterruptError
+        self._sending.push(key, box, samples, meta)
 
     def apply_seek(self, seek: Seek) -> None:
         """Enter the generation, once all threads have ended their items."""
