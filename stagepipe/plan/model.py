@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stagepipe.core import UsageError
-from stagepipe.spec import SinkSpec, StageSpec
+from stagepipe.spec import SinkSpec, StageSpec, WorkerRange
 
 if TYPE_CHECKING:
     from stagepipe.costs import CostCurves
@@ -188,6 +188,7 @@ class StagePlan(StageSpec):
 class ProcessPlan:
     """A stage with the stages fused into it, and the number of workers that run them.
 
+    `workers` is their number at the start; it may change within `worker_bounds` while the run goes on. None: it stays.
     `input_segment` and `output_segment` differ only at an order point.
     """
 
@@ -198,7 +199,8 @@ class ProcessPlan:
     output_segment: int
     sends_chunks: bool = False  # several consecutive items in one packet: see `chunks`
     chunk_batch_size: int = 0  # the samples of a batch that is made of the chunks
-    visible_devices: tuple[str, ...] | None = None  # CUDA_VISIBLE_DEVICES of each worker; None: inherited
+    visible_devices: tuple[str, ...] | None = None  # CUDA_VISIBLE_DEVICES of each slot; None: inherited
+    worker_bounds: WorkerRange | None = None
 
     @property
     def first_stage(self) -> StagePlan:
@@ -209,6 +211,11 @@ class ProcessPlan:
     def thread_count(self) -> int:
         """The number of threads of each worker that work on items; 0: its main thread does."""
         return self.first_stage.concurrency if self.first_stage.concurrency > 1 else 0
+
+    @property
+    def slot_count(self) -> int:
+        """The most workers at a time: each has a slot from the start."""
+        return self.workers if self.worker_bounds is None else max(self.workers, self.worker_bounds.maximum)
 
     @property
     def copies_all_input(self) -> bool:

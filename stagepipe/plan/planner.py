@@ -375,7 +375,7 @@ def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, 
 def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpec, curves: CostCurves) -> HopPlan:
     stage_mode = target.first_stage.transport if target is not None else "auto"
     mode = spec.transport.mode if stage_mode == "auto" else stage_mode
-    workers = (source.workers, 1 if target is None else target.workers)
+    workers = (source.slot_count, 1 if target is None else target.slot_count)  # several writers need whole packets
     return HopPlan(
         source=source.name,
         target=SINK_NAME if target is None else target.name,

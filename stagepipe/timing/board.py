@@ -78,6 +78,7 @@ class ProcessCounter(IntEnum):
     FLUSHED_NS = 34  # when these counters were last written
     PID = 35  # of the worker
     INCARNATION = 36  # 0 for the first worker in its slot, 1 for its successor
+    PLANNED_STARTS = 37  # of those successors, how many followed a worker that retired, not one that died
     LAST_RESERVED = 39
 
 
@@ -105,6 +106,8 @@ class ProcessState(IntEnum):
     STARTING = 0
     RUNNING = 1
     STOPPED = 2
+    DORMANT = 3  # its slot has no process
+    RETIRING = 4  # takes no more items, and ends when nobody uses its memory
 
 
 class StageCounter(IntEnum):
@@ -214,6 +217,11 @@ class ProcessRegion:
     def read_counters(self) -> tuple[int, ...]:
         """All counters of the process as they are now, indexed by `ProcessCounter`."""
         return tuple(self._words[self._base : self._base + _PROCESS_WORDS])
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether the process takes items: its slot is not dormant, and it does not retire."""
+        return self[ProcessCounter.PROCESS_STATE] < ProcessState.DORMANT
 
     def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
         """Set the keys of the items that are being processed together."""
@@ -367,7 +375,7 @@ class StageRegion:
 
 # ------------------------------------------------------------------ the board
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
 
 Raise it with each change of the layout: `tests/unit/runtime/attach/test_run.py` says when.

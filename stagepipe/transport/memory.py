@@ -669,6 +669,22 @@ class SharedMemoryPool:
             self.on_live_bytes(own_arena.allocator.live_bytes)
         self.lease_count -= self._release_pipes.send_releases()
 
+    def release_all(self) -> None:
+        """Release what this process still leases, because it is about to end. Others may then overwrite it."""
+        self.flush_releases()
+        references = [*self._live_leases.values(), *self._duplicate_leases]
+        # The leases keep the old queue: their own deaths must not release their blocks again.
+        self.release_queue = deque(reference.block_id for reference in references if reference() is not None)
+        self._live_leases.clear()
+        self._duplicate_leases.clear()
+        self.flush_releases()
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no process uses a block of the own arena, and all releases of this process are sent."""
+        self.collect_releases()
+        return not self.lease_count and (self.arena is None or not self.arena.allocator.live_bytes)
+
     def _forget(self, reference: LeaseReference) -> None:
         """Forget a dead lease. A second packet may have brought another one on its block, which stays known."""
         if self._live_leases.get(reference.block_id) is reference:

@@ -217,6 +217,11 @@ class Receiver:
         self.queue_ns = 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left of the packets that were read."""
+        return not self._entries and not self._singles
+
+    @property
     def items_in_hand(self) -> int:
         """How many items `receive_one` returns without a wait and without decoding."""
         return len(self._singles)

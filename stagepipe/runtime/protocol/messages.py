@@ -116,6 +116,10 @@ class Stop(msgspec.Struct, tag="stop", frozen=True, array_like=True):
     """Stop after the item in hand."""
 
 
+class Retire(msgspec.Struct, tag="retire", frozen=True, array_like=True):
+    """Take no more items. Finish those in hand, wait until no other process uses your memory, and exit."""
+
+
 class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     """The worker has built its stages. `epoch_items` is the length of an epoch, from a source with `__len__` only.
 
@@ -213,7 +217,7 @@ class ReadOnceEvent(msgspec.Struct, tag="read_once", frozen=True, kw_only=True):
     process: int
 
 
-SupervisorCommand = Seek | Stop
+SupervisorCommand = Seek | Stop | Retire
 WorkerEvent = (
     ReadyEvent
     | FailureEvent

@@ -5,11 +5,13 @@ All of it runs in the caller's process, most of it on the supervisor's own threa
 supervisor          the Supervisor: owns the parts of a run; its thread, control channel, coordinator of recovery
 workers             the worker processes: resources, start, exit and its cause, stacks, termination
 recovery            the state machine: a death, a stall, an error or a full arena -> what follows; pure
+scaling             adds workers to a stage, and takes them away, while the run goes on
 watchdog            item timeouts, start timeouts, stalled runs, and too little shared memory
 adaptive_transport  corrects the transport rules of the hops from measured costs
 """
 
 from stagepipe.runtime.supervisor.recovery import StallRestart, WorkerRestart
+from stagepipe.runtime.supervisor.scaling import ChangeCause, WorkerChange
 from stagepipe.runtime.supervisor.supervisor import RecoveryCoordinator, Supervisor
 from stagepipe.runtime.supervisor.watchdog import compute_wanted_bytes
 from stagepipe.runtime.supervisor.workers import (
@@ -20,10 +22,12 @@ from stagepipe.runtime.supervisor.workers import (
 
 __all__ = [
     "WORKER_START_HOOK",
+    "ChangeCause",
     "RecoveryCoordinator",
     "RunResources",
     "StallRestart",
     "Supervisor",
+    "WorkerChange",
     "WorkerRestart",
     "WorkerSlot",
     "compute_wanted_bytes",

@@ -16,6 +16,7 @@ Invariants. Who breaks one loses items, delivers some twice, or hands out memory
 - `Wipe` follows only once every process has entered the newest era, and spares what any of them reports as leased.
 - A death is blamed on an item only in the epoch in which its worker was: items of two epochs have the same numbers.
 - A death with several items in progress is blamed on none: from the next seek on, each of them is tried alone.
+- A process counts from before it starts until it has retired; so no newcomer enters an era that is wiped behind it.
 - Every later seek of an epoch names all that is poison in it, and all ranges to process one by one.
 - What an older generation reports is void. The first failure stays; one of generation 0 stays for good, any other until
   the next seek. A failure outweighs a seek, and a seek a full arena: it makes room as well.
@@ -95,6 +96,20 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Added:
+    """A process is about to start, in the current era: it holds nothing of an older one."""
+
+    process: int
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A process has ended with nothing in its hands, holds no block, and nobody holds one of its blocks."""
+
+    process: int
+
+
+@dataclass(frozen=True)
 class Stopped:
     """The consumer has stopped because of the interrupt. `items_delivered`: of the whole run so far."""
 
@@ -130,7 +145,18 @@ class Ticked:
 
 
 Event = (
-    WorkerDeath | Stall | Failed | Ready | ArenaFullEvent | Stopped | Answered | Delivered | StaleLeasesEvent | Ticked
+    WorkerDeath
+    | Stall
+    | Failed
+    | Ready
+    | Added
+    | Retired
+    | ArenaFullEvent
+    | Stopped
+    | Answered
+    | Delivered
+    | StaleLeasesEvent
+    | Ticked
 )
 
 # ---------------------------------------------------------------------- actions
@@ -350,7 +376,10 @@ class Recovery:
         windows: Iterable[int],
         small_item_windows: Iterable[int],
     ) -> None:
-        """No generation has begun yet. `processes` enter eras. The windows of the segments are in items: see `Seek`."""
+        """No generation has begun yet. The windows of the segments are in items: see `Seek`.
+
+        `processes`: those that enter eras, until others are `Added` or have `Retired`.
+        """
         self.seek: Seek | None = None
         self.era = 0
         """The number of deaths that were followed by a restart."""
@@ -359,7 +388,7 @@ class Recovery:
         self.restarts: list[WorkerRestart] = []
         self.stalls: list[StallRestart] = []
         self._policy = policy
-        self._processes = tuple(processes)
+        self._processes = set(processes)
         self._windows = list(windows)
         self._small_item_windows = list(small_item_windows)
         self._pending: list[WorkerRestart] = []
@@ -389,7 +418,7 @@ class Recovery:
         """When the next restart is due; None if none is pending."""
         return min((restart.due_ns for restart in self._pending), default=None)
 
-    def on(self, event: Event) -> list[Action]:  # noqa: C901, PLR0911 - one case for each event
+    def on(self, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one case for each event
         """Take an event, and return what has to be done, in this order."""
         match event:
             case WorkerDeath():
@@ -400,6 +429,13 @@ class Recovery:
                 return self._on_failure(event)
             case Ready():
                 return [] if self.seek is None else [SendSeek(self.seek, event.process)]
+            case Added():
+                self._processes.add(event.process)
+                self._entries[event.process] = self.era, []
+                return []
+            case Retired():
+                self._processes.discard(event.process)
+                return self._wipe_if_entered() if self.era else []
             case ArenaFullEvent():
                 return self._on_full_arena(event)
             case Stopped():
@@ -536,7 +572,10 @@ class Recovery:
 
     def _on_entry(self, entry: StaleLeasesEvent) -> list[Action]:
         self._entries[entry.process] = entry.era, entry.leases
-        entries = [self._entries.get(process, (0, [])) for process in self._processes]
+        return self._wipe_if_entered()
+
+    def _wipe_if_entered(self) -> list[Action]:
+        entries = [self._entries.get(process, (0, [])) for process in sorted(self._processes)]
         if any(era < self.era for era, _ in entries):
             return []
         return [Wipe(self.era, [lease for _, leases in entries for lease in leases])]

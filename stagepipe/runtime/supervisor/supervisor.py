@@ -72,6 +72,7 @@ from stagepipe.runtime.supervisor.recovery import (
     Wipe,
     WorkerDeath,
 )
+from stagepipe.runtime.supervisor.scaling import ChangeCause, WorkerChange, WorkerScaling
 from stagepipe.runtime.supervisor.watchdog import Watchdog, make_arena_full_error
 from stagepipe.runtime.supervisor.workers import RunResources, WorkerPool, WorkerProcess, terminate_workers
 from stagepipe.timing import Board, ProcessCounter, ProcessState
@@ -195,7 +196,10 @@ class RecoveryCoordinator:
         )
         self._machine = Recovery(
             RestartPolicy(plan.max_restarts, stateful_stage),
-            resources.process_indices,
+            [
+                *(slot.process_index for slot in resources.slots if slot.is_filled_at_start),
+                resources.consumer_process_index,
+            ],
             [segment.window for segment in plan.segments],
             [segment.small_item_window for segment in plan.segments],
         )
@@ -243,7 +247,7 @@ class RecoveryCoordinator:
         encoded_seek = encode_message(seek)
         is_on_board = board.publish_seek(seek.generation, encoded_seek)
         board.generation = seek.generation
-        for process_index, worker in self._workers.items():  # one that becomes ready later is sent the seek then
+        for process_index, worker in list(self._workers.items()):  # one that becomes ready later is sent the seek then
             if worker.is_ready and is_on_board:
                 # A wake event involves two threads fewer than the control channel.
                 self._resources.worker_wake_events[process_index].set()
@@ -299,6 +303,11 @@ class RecoveryCoordinator:
         seek = self._machine.seek
         assert seek is not None  # noqa: S101 - only the consumer's thread, this one, makes another
         return seek
+
+    @property
+    def era(self) -> int:
+        """The current era."""
+        return self._machine.era
 
     @property
     def awaits_delivery(self) -> bool:
@@ -428,6 +437,7 @@ class EventLoop:
         control_server: ControlServer,
         worker_pool: WorkerPool,
         recovery: RecoveryCoordinator,
+        scaling: WorkerScaling,
         watchdog: Watchdog,
         adaptive_transport: AdaptiveTransport,
         dead_letters: DeadLetterStore,
@@ -437,6 +447,7 @@ class EventLoop:
         self._control_server = control_server
         self._worker_pool = worker_pool
         self._recovery = recovery
+        self._scaling = scaling
         self._watchdog = watchdog
         self._adaptive_transport = adaptive_transport
         self._dead_letters = dead_letters
@@ -500,6 +511,8 @@ class EventLoop:
             self._handle_death(pidfd)
         for start in self._recovery.take_due_starts():
             self._restart(start)
+        for worker in self._scaling.step(self._recovery.era):
+            self._watch(worker)
         self._control_server.send_queued()
         if self.on_check is not None:
             self.on_check()
@@ -508,10 +521,12 @@ class EventLoop:
             self._poller.unregister(self._attach_fd)
             self._attach_listener = None
 
-    def _handle_event(self, event: WorkerEvent) -> None:
+    def _handle_event(self, event: WorkerEvent) -> None:  # noqa: C901 - one case for each event
         match event:
             case ReadyEvent():
                 self._handle_ready(event)
+            case FailureEvent() if self._scaling.takes_failure(event):
+                pass
             case FailureEvent():
                 self._recovery.on(Failed(make_run_error(event), event.generation))
             case ArenaFullEvent() | StaleLeasesEvent():
@@ -533,10 +548,11 @@ class EventLoop:
                 assert_never(event)
 
     def _handle_ready(self, event: ReadyEvent) -> None:
-        worker = self._worker_pool.workers[event.process]
-        if event.incarnation != worker.incarnation:
+        worker = self._worker_pool.workers.get(event.process)
+        if worker is None or event.incarnation != worker.incarnation:
             return
         self._recovery.handle_ready(worker)
+        self._scaling.handle_ready(worker)
         self.ready_events[event.process] = event
         self.source_identity = self.source_identity or event.source
         if self._worker_pool.is_stopping:
@@ -550,13 +566,14 @@ class EventLoop:
         worker.wait(_REAP_TIMEOUT_S)
         for event in self._control_server.receive_events(_FINAL_EVENTS_TIMEOUT_S):  # what it sent before its death
             self._handle_event(event)
-        self._recovery.handle_death(worker)
+        if not self._scaling.takes_exit(worker, self._recovery.era):
+            self._recovery.handle_death(worker)
         worker.close()
 
     def _restart(self, start: Start) -> None:
         slot = self._worker_pool.workers[start.death.process_index].slot
         try:
-            worker = self._worker_pool.restart_worker(slot, start.era, start.death.died_at_ns)
+            worker = self._worker_pool.start_worker(slot, start.era, start.death.died_at_ns)
         except OSError as error:
             stage = slot.process_plan.first_stage.row
             message = f"stage {stage}, worker {slot.worker} died and could not be restarted: {error}"
@@ -597,11 +614,15 @@ class Supervisor:
             self.recovery = RecoveryCoordinator(
                 plan, self.resources, self.dead_letters, self.workers, self._control_server.queue_command
             )
+            self._scaling = WorkerScaling(
+                plan, self.resources, self._worker_pool, self.recovery.on, self._control_server.queue_command
+            )
             self._worker_pool.start_all()
             self._event_loop = EventLoop(
                 self._control_server,
                 self._worker_pool,
                 self.recovery,
+                self._scaling,
                 Watchdog(plan, self.board, self.workers),
                 self.adaptive_transport,
                 self.dead_letters,
@@ -623,8 +644,22 @@ class Supervisor:
 
     @property
     def workers(self) -> dict[int, WorkerProcess]:
-        """The workers by process index."""
+        """The workers by process index. The supervisor's thread adds and removes some."""
         return self._worker_pool.workers
+
+    def request_workers(self, group: int, workers: int, cause: ChangeCause | None = None) -> None:
+        """Move a process of the plan to `workers` workers, one at a time, within its slots. From any thread."""
+        self._scaling.request(group, workers, cause or ChangeCause())
+        self._control_server.wake_event.set()
+
+    def count_workers(self, group: int) -> int:
+        """Return how many workers a process of the plan has, or will have soon. From any thread."""
+        return self._scaling.count(group)
+
+    @property
+    def worker_changes(self) -> list[WorkerChange]:
+        """The changes of the numbers of workers so far, oldest first."""
+        return self._scaling.changes
 
     @property
     def board(self) -> Board:
@@ -648,11 +683,13 @@ class Supervisor:
         if the run fails before.
         """
         ready_events = self._event_loop.ready_events
-        while len(ready_events) < len(self.workers):
+        while not ready_events.keys() >= {
+            slot.process_index for slot in self.resources.slots if slot.is_filled_at_start
+        }:
             if self.recovery.failure is not None:
                 raise self.recovery.failure  # no local holds it: see `RecoveryCoordinator.resolve_interrupt`
             sleep(_READY_POLL_INTERVAL_S)
-        one_per_group = sorted({slot.worker_group: slot.process_index for slot in self.resources.slots}.values())
+        one_per_group = [slot.process_index for slot in self.resources.slots if not slot.worker]
         cardinalities = [cardinality for index in one_per_group for cardinality in ready_events[index].cardinalities]
         return count_outputs(ready_events[0].epoch_items, cardinalities[1:])
 
@@ -675,9 +712,9 @@ class Supervisor:
         if not self._worker_pool.begin_stop():
             return []
         self.board.publish_end()
-        for process_index in self.workers:
+        for process_index in list(self.workers):
             self._control_server.queue_command(process_index, encode_message(Stop()))
-        slow_workers = terminate_workers(self.workers.values(), is_stop_requested=True)
+        slow_workers = terminate_workers(list(self.workers.values()), is_stop_requested=True)
         self._event_loop.stop()
         return slow_workers
 

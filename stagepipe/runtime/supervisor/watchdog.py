@@ -178,6 +178,7 @@ class Watchdog:
         self._plan = plan
         self._board = board
         self._workers = workers
+        self._consumer_process_index = sum(process.slot_count for process in plan.processes)
         timeouts = [stage.timeout_ns for process in plan.processes for stage in process.stages if stage.timeout_ns]
         self._check_interval_ns = max(
             min([_MAX_CHECK_INTERVAL_NS, *(timeout // 8 for timeout in timeouts)]), _MIN_CHECK_INTERVAL_NS
@@ -263,7 +264,7 @@ class Watchdog:
 
     def _check_for_stall(self, elapsed_ns: int) -> Stall | None:
         progress_hash = self._compute_progress_hash()
-        consumer = self._board.region(len(self._workers))
+        consumer = self._board.region(self._consumer_process_index)
         if (
             progress_hash != self._progress_hash
             or perf_counter_ns() - consumer[ProcessCounter.HEARTBEAT_NS] > _CONSUMER_HEARTBEAT_MAX_AGE_NS

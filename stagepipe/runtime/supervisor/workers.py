@@ -46,7 +46,15 @@ from stagepipe.runtime.protocol import (
     send_plan,
     write_worker_spec,
 )
-from stagepipe.timing import Board, BoardLayout, TraceBuffer, make_board_fd, make_trace_fd
+from stagepipe.timing import (
+    Board,
+    BoardLayout,
+    ProcessCounter,
+    ProcessState,
+    TraceBuffer,
+    make_board_fd,
+    make_trace_fd,
+)
 from stagepipe.transport import (
     LeaseExtent,
     PipeEnds,
@@ -79,7 +87,10 @@ WORKER_START_HOOK: Final = WorkerStartHook()
 
 @dataclass(frozen=True)
 class WorkerSlot:
-    """A place in the run for one worker at a time; a restarted worker takes over its predecessor's slot."""
+    """A place in the run for one worker at a time; a restarted worker takes over its predecessor's slot.
+
+    It may be empty (`ProcessState.DORMANT`): then another worker can be added to its group.
+    """
 
     process_index: int  # counts all workers of the run
     worker_group: int  # index of `process_plan` in `Plan.processes`
@@ -91,10 +102,15 @@ class WorkerSlot:
         """Stage and worker number, as in `decode/1`."""
         return f"{self.process_plan.name}/{self.worker}"
 
+    @property
+    def is_filled_at_start(self) -> bool:
+        """Whether it has a worker when the run starts."""
+        return self.worker < self.process_plan.workers
+
 
 def make_worker_slots(processes: Sequence[ProcessPlan]) -> tuple[WorkerSlot, ...]:
-    """Return a slot for each worker of a run, in the order of the chain."""
-    group_workers = [(group, worker) for group, process in enumerate(processes) for worker in range(process.workers)]
+    """Return a slot for each worker that a run may have, in the order of the chain."""
+    group_workers = [(group, worker) for group, process in enumerate(processes) for worker in range(process.slot_count)]
     return tuple(
         WorkerSlot(index, group, worker, processes[group]) for index, (group, worker) in enumerate(group_workers)
     )
@@ -150,6 +166,9 @@ class RunResources:
             self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index]) if is_traced else None
             for hop_index, hop in enumerate(plan.hops):
                 self.board.rule_word(hop_index)[0] = hop.rule.word
+            for slot in self.slots:
+                if not slot.is_filled_at_start:
+                    self.board.region(slot.process_index)[ProcessCounter.PROCESS_STATE] = ProcessState.DORMANT
             self._exit_stack = exit_stack.pop_all()
 
     def _own(self, fd: int) -> int:
@@ -254,6 +273,27 @@ class RunResources:
             self.board.stale_bytes = sum(nbytes for _, _, nbytes in set(leases))
         for target, shared in self.transports.items():
             load_transport(target, self.plan.config_dir).reclaim(shared)
+
+    def fill_slot(self, slot: WorkerSlot, *, is_first: bool) -> None:
+        """A dormant slot gets a worker. The times of its counters leave out how long it was dormant."""
+        region = self.board.region(slot.process_index)
+        dormant_ns = perf_counter_ns() - region[ProcessCounter.STOPPED_NS]
+        for counter in (ProcessCounter.STARTED_NS, ProcessCounter.READY_NS, ProcessCounter.FLUSHED_NS):
+            if region[counter]:
+                region[counter] += dormant_ns
+        region[ProcessCounter.PLANNED_STARTS] += not is_first
+        region[ProcessCounter.STOPPED_NS] = 0
+        region[ProcessCounter.PROCESS_STATE] = ProcessState.STARTING
+
+    def empty_slot(self, slot: WorkerSlot, era: int) -> None:
+        """The worker of a slot has retired, in `era`: nobody uses its memory, which goes back to the kernel."""
+        region = self.board.region(slot.process_index)
+        region[ProcessCounter.PROCESS_STATE] = ProcessState.DORMANT
+        region[ProcessCounter.STOPPED_NS] = region[ProcessCounter.STOPPED_NS] or perf_counter_ns()
+        region[ProcessCounter.LIVE_BYTES] = region[ProcessCounter.HELD_BYTES] = 0
+        span = era_span_bytes(self.plan.memory_bytes)
+        if slot.process_index in self.arena_memfds:  # none once the run is closed
+            punch_hole(self.arena_memfds[slot.process_index], era * span, span)
 
     def close(self) -> None:
         """Close every descriptor, and remove what transports have made."""
@@ -588,7 +628,7 @@ def describe_stacks(stacks: str) -> str:
 class WorkerPool:
     """The workers by process index. Each slot has one worker at a time.
 
-    A restarted worker takes over its predecessor's descriptors and counters. Its incarnation is one higher.
+    A worker that follows another in its slot takes over its descriptors and counters. Its incarnation is one higher.
     """
 
     def __init__(
@@ -610,27 +650,39 @@ class WorkerPool:
         self.is_stopping = False
 
     def start_all(self) -> None:
-        """Start the first worker of every slot. If one cannot be started, end the others."""
+        """Start the workers that the plan begins with. If one cannot be started, end the others."""
         self._main_pickles = pickle_main_objects(self._plan)
         self._starter.prepare()
         try:
             for slot in self._resources.slots:
-                self._start_worker(slot, 0, perf_counter_ns())
+                if slot.is_filled_at_start:
+                    self._start_worker(slot, 0, perf_counter_ns())
         except BaseException:
             terminate_workers(self.workers.values(), is_stop_requested=False)
             raise
         self._starter.log_spawn_reasons()
 
-    def restart_worker(self, slot: WorkerSlot, era: int, died_ns: int) -> WorkerProcess | None:
-        """Start the successor of a worker that died at `died_ns` (`perf_counter_ns`). None once the pool is stopping.
+    def start_worker(self, slot: WorkerSlot, era: int, since_ns: int) -> WorkerProcess | None:
+        """Start a worker that has been missing since `since_ns` (`perf_counter_ns`). None once the pool is stopping.
 
         Raises OSError if it cannot be started.
         """
         self._starter.prepare()
         with self._lock:
-            worker = None if self.is_stopping else self._start_worker(slot, era, died_ns)
+            worker = None if self.is_stopping else self._start_worker(slot, era, since_ns)
         self._starter.log_spawn_reasons()
         return worker
+
+    def has_started(self, slot: WorkerSlot) -> bool:
+        """Whether the slot has had a worker."""
+        return slot.process_index in self._specs
+
+    def remove(self, worker: WorkerProcess) -> None:
+        """Forget a worker that has ended, for its slot stays empty."""
+        with self._lock:
+            if not self.is_stopping:  # else others go through all of them
+                del self.workers[worker.slot.process_index]
+        worker.close()
 
     def begin_stop(self) -> bool:
         """Start no more workers from now on. Returns False if that was so already."""

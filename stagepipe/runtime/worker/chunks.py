@@ -64,7 +64,8 @@ class ChunkSize:
         if is_batch:
             fitting_items = self._batch_size
         self._count = max(min(2 * self._count, fitting_items), self._count // 2, 1)
-        count = max(min(self._count, 2 * max_items // len(self._worker_regions)), 1)
+        workers = sum([region.has_worker for region in self._worker_regions])
+        count = max(min(self._count, 2 * max_items // max(workers, 1)), 1)
         if is_batch:
             count = min(count, self._batch_size - item % self._batch_size)
         return count

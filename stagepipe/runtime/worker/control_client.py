@@ -14,7 +14,7 @@ from functools import partial
 import zmq
 
 from stagepipe.core import end_if_forked, this_process
-from stagepipe.runtime.protocol import Seek, Stop, WorkerEvent, decode_command, encode_message
+from stagepipe.runtime.protocol import Retire, Seek, Stop, WorkerEvent, decode_command, encode_message
 from stagepipe.transport import PipeWaiter, Sender, WakeEvent
 
 _WATCH = b"watch"
@@ -27,7 +27,7 @@ _LINGER_MS = 2000
 class ControlClient:
     """Receives commands and sends events.
 
-    The main thread reads `is_stopping` and `current_seek`; `wake_event` ends its waits.
+    The main thread reads `is_stopping`, `is_retiring` and `current_seek`; `wake_event` ends its waits.
     """
 
     def __init__(self, address: str, process: int, wake_fd: int, supervisor_pidfd: int) -> None:
@@ -39,6 +39,7 @@ class ControlClient:
         self._pid = this_process.pid
         self.wake_event = WakeEvent(wake_fd)
         self.is_stopping = False
+        self.is_retiring = False
         self.current_seek: Seek | None = None
         self._waiter = PipeWaiter(None, select.EPOLLIN, self.wake_event)
         self._supervisor_pidfd = supervisor_pidfd
@@ -123,6 +124,8 @@ class ControlClient:
         command = decode_command(data)
         if isinstance(command, Stop):
             self.is_stopping = True
+        elif isinstance(command, Retire):
+            self.is_retiring = True
         else:
             self.update_seek(command)
         self.wake_event.set()

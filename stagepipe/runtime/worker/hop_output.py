@@ -203,7 +203,7 @@ class WorkerContext(NamedTuple):
 
     `wait_for_command` is a short wait that a seek or a stop ends. `stage_names` are the names of all stages of the
     plan, the source's first: the count of an ERROR_SKIP packet is an index into them. `send_event` sends to the
-    supervisor.
+    supervisor. `is_retiring`: no more items may be taken.
     """
 
     region: ProcessRegion
@@ -211,6 +211,7 @@ class WorkerContext(NamedTuple):
     wait_for_command: Callable[[], None]
     stage_names: tuple[str, ...] = ()
     send_event: Callable[[WorkerEvent], None] | None = None
+    is_retiring: Callable[[], bool] = bool
 
 
 SAMPLED_ITEMS_PER_HOP = 8

@@ -135,6 +135,8 @@ class FailureReporter:
 
 
 _COMMAND_WAIT_S = 0.25
+_MIN_LEAVE_WAIT_S = 0.005
+"""After this time, and then twice as long each time, a worker that retires looks whether its memory is in use."""
 WorkerRole = SourceRole | StageRole | OrderPointRole
 
 
@@ -184,6 +186,10 @@ class Worker:
         """Whether a seek or a stop has made the current work obsolete."""
         return self._control.is_stopping or self._board.generation != self._generation
 
+    def _takes_no_items(self) -> bool:
+        """Whether the receiver must not wait for another item."""
+        return self._control.is_retiring or self.is_interrupted()
+
     def _wait_for_command(self) -> None:
         """Wait a short time for a seek or a stop. The time counts as waiting for input."""
         self._upkeep.on_tick()
@@ -203,7 +209,12 @@ class Worker:
         _limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
         worker_context = WorkerContext(
-            self._region, self.is_interrupted, self._wait_for_command, spec.stage_names, self._control.send
+            self._region,
+            self.is_interrupted,
+            self._wait_for_command,
+            spec.stage_names,
+            self._control.send,
+            lambda: self._control.is_retiring,
         )
         stage_locals.allocate = partial(allocate_shared, self._memory.loan, spec.outbound)
         if spec.in_fd is None:
@@ -277,7 +288,7 @@ class Worker:
             fd,
             self._memory,
             self._control.wake_event,
-            self.is_interrupted,
+            self._takes_no_items,
             self._upkeep.receive_recorder,
             self._upkeep.on_receive_tick,
             copy_all=private,
@@ -310,7 +321,7 @@ class Worker:
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Run until a stop. Failures go to the supervisor, which decides what follows."""
+        """Run until a stop, or until it has retired. Failures go to the supervisor, which decides what follows."""
         try:
             role = self.build_role()
             self._end_if_forked()
@@ -329,6 +340,9 @@ class Worker:
                     self._wait_for_command()
                     continue
                 while not self.is_interrupted():
+                    if self._control.is_retiring and isinstance(role, StageRole) and role.is_idle:
+                        self._leave()
+                        return
                     role.step()
                     now_ns = perf_counter_ns()
                     if now_ns > upkeep.next_flush_ns or self._memory.lease_count > upkeep.lease_check_threshold:
@@ -343,6 +357,24 @@ class Worker:
             self._region.set_current_key(())
         if isinstance(role, ConcurrentRole):
             role.drain()
+
+    def _leave(self) -> None:
+        """Wait until no other process uses this one's memory, and this one none of theirs."""
+        self._upkeep.flush(perf_counter_ns())
+        for stage in self._stages:
+            stage.target = None  # what it keeps of its items is released by its end
+        self._memory.release_all()
+        wait_s = _MIN_LEAVE_WAIT_S
+        while not (self._control.is_stopping or self._memory.is_unused):
+            self._control.wait(wait_s)
+            wait_s = min(2 * wait_s, _COMMAND_WAIT_S)
+            self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
+            self._memory.flush_releases()
+            seek = self._find_seek(self._board.generation)
+            if seek is not None:  # an era makes all older blocks the supervisor's
+                self._generation = seek.generation
+                self._upkeep.stale_leases.enter_era(seek.era)
+                self._upkeep.stale_leases.report()
 
     def _end_if_forked(self, error: BaseException | None = None) -> None:
         """End this process if the stages' code has forked it, in what the stages themselves do not watch."""
@@ -371,12 +403,8 @@ class Worker:
 
     def _try_enter_generation(self, role: WorkerRole) -> bool:
         """Enter the board's current generation; False while its seek is not known yet."""
-        generation = self._board.generation
-        if generation != self._generation:
-            self._read_published_seek(generation)
-        seek = self._control.current_seek
-        # A successor waits for the seek that follows the death: in an older era its blocks may belong to others.
-        if seek is not None and seek.generation > self._generation and seek.era >= self._upkeep.stale_leases.era:
+        seek = self._find_seek(self._board.generation)
+        if seek is not None:
             self._generation = seek.generation
             self._region.set_current_key(())
             self._region[ProcessCounter.CURRENT_EPOCH] = seek.epoch
@@ -391,11 +419,17 @@ class Worker:
                 self._upkeep.stale_leases.report()
         return self._failed_generation < self._generation == self._board.generation
 
-    def _read_published_seek(self, generation: int) -> None:
-        data = self._board.read_seek(generation)
-        seek = None if data is None else decode_command(data)
-        if isinstance(seek, Seek):
-            self._control.update_seek(seek)
+    def _find_seek(self, generation: int) -> Seek | None:
+        """Return the seek that has to be entered, if one is known. `generation`: that of the board."""
+        if generation != self._generation:
+            data = self._board.read_seek(generation)
+            published = None if data is None else decode_command(data)
+            if isinstance(published, Seek):
+                self._control.update_seek(published)
+        seek = self._control.current_seek
+        # A successor waits for the seek that follows the death: in an older era its blocks may belong to others.
+        is_new = seek is not None and seek.generation > self._generation and seek.era >= self._upkeep.stale_leases.era
+        return seek if is_new else None
 
     def _wait_for_stop(self) -> None:
         self._upkeep.flush(perf_counter_ns())

@@ -153,6 +153,11 @@ class StageRole:
         """Whether the items that come are indices, which the stage may take several of at once."""
         self._generation = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no item is in hand."""
+        return self._chunk_loop.is_idle and self._receiver.is_empty
+
     def apply_seek(self, seek: Seek) -> None:
         """Enter the generation. What is left of a chunk is obsolete."""
         self._generation = seek.generation

@@ -191,6 +191,11 @@ class ConcurrentRole(StageRole):
             thread.stage.start_epoch(seek.epoch)
             thread.chain.set_forced_skips(seek.forced_skips)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread has an item, and none has been received."""
+        return len(self._idle) == len(self._threads) and super().is_idle
+
     def drain(self) -> None:
         """Wait until no thread has an item. What they still send is dropped."""
         self._is_draining = True
@@ -201,6 +206,9 @@ class ConcurrentRole(StageRole):
     def step(self) -> None:
         """Give one item to a thread, as soon as one is free."""
         self.serve()
+        if self._worker_context.is_retiring() and self._receiver.is_empty:
+            self._wait()
+            return
         while not self._idle or (self._has_suspect and len(self._idle) < len(self._threads)):
             self._wait()
         self._has_suspect = False

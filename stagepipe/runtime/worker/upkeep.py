@@ -64,7 +64,7 @@ class MessageLimit:
     def __init__(self, board: Board, segment: int, process: int, reader_processes: tuple[int, ...]) -> None:
         """`segment`: that of the hop, which `process` writes. `reader_processes`: none if the consumer reads it."""
         self._segment = segment
-        self._reader_count = len(reader_processes)
+        self._readers = [board.region(process) for process in reader_processes]
         self._own_work = MeasuredWork(board, (process,))
         self._reader_work = MeasuredWork(board, reader_processes)
         self._window = 1
@@ -78,8 +78,9 @@ class MessageLimit:
         item_ns = self._own_work.measure()
         if item_ns is None:
             return 1
-        max_items = min(self._window / (2 * max(self._reader_count, 1)), _MAX_OWN_WORK_NS / (item_ns + _TRANSPORT_NS))
-        if self._reader_count > 1:
+        reader_count = sum([region.has_worker for region in self._readers])
+        max_items = min(self._window / (2 * max(reader_count, 1)), _MAX_OWN_WORK_NS / (item_ns + _TRANSPORT_NS))
+        if reader_count > 1:
             item_ns = self._reader_work.measure()
             if item_ns is None:
                 return 1
