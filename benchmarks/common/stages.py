@@ -8,9 +8,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -168,3 +172,27 @@ class Model:
         """Return an output."""
         with self._torch.inference_mode():
             return float(self._model(self._torch.full((16, _SIDE), float(item)))[0, 0])
+
+
+# ---------------------------------------------------------------------------------------------- benchmarks.scaling
+
+
+class Work:
+    """Waits for an item as for a network or a disk, and computes: for how long, its number says."""
+
+    def __init__(self, name: str, schedule: Sequence[tuple[int, float, float]]) -> None:
+        """`schedule`: from which item on, how many ms it waits, and how many it computes."""
+        self._name = name
+        self._first, self._wait_ms, self._compute_ms = zip(*schedule, strict=True)
+
+    def __call__(self, item: int) -> int:
+        """Return the item. The first item of each time leaves a mark in the temporary folder: when it came."""
+        place = bisect(self._first, item) - 1
+        if item and item == self._first[place]:
+            (Path(tempfile.gettempdir()) / f"{self._name}-{item}").write_text(str(time.monotonic()))
+        if self._compute_ms[place]:
+            end_ns = time.thread_time_ns() + int(self._compute_ms[place] * 1e6)
+            while time.thread_time_ns() < end_ns:
+                pass
+        time.sleep(self._wait_ms[place] / 1e3)
+        return item

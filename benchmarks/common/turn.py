@@ -57,6 +57,7 @@ def run_turn(
     samples_memory: bool = False,
     keeps_partial: bool = False,
     root: Path = ROOT,
+    python: str = "",
     launch: Callable[[Path, list[str]], list[str]] | None = None,
 ) -> dict[str, Any]:
     """Run `python -m module JOB_FILE RESULT_FILE` and return the JSON that it wrote. Raise TurnError if it fails.
@@ -64,15 +65,15 @@ def run_turn(
     With `samples_memory` its JSON says `memory_from_s` (`time.monotonic`), and what is returned has `pss_bytes`: the
     peak of all its processes since then. It is sampled from here, so that it is no processor time of the turn.
     `keeps_partial`: what it has written counts although it fails. `root` is the checkout whose code and interpreter
-    (`.venv`) take the turn. `launch` makes the command of a launcher, such as mpiexec, from the turn's folder and its
-    own command.
+    (`.venv`) take the turn, `python` another interpreter. `launch` makes the command of a launcher, such as mpiexec,
+    from the turn's folder and its own command.
     """
     before = list_descendant_pids()
     sampler = PssSampler(lambda: list_descendant_pids() - before, _SAMPLE_PERIOD_S) if samples_memory else None
     with turn_folder() as folder:
         job_file, result, log = folder / _JOB_FILE, folder / "result.json", folder / "log.txt"
         job_file.write_text(json.dumps(job))
-        command = [find_python(root), "-m", module, str(job_file), str(result)]
+        command = [python or find_python(root), "-m", module, str(job_file), str(result)]
         if launch:
             command = launch(folder, command)
         with log.open("wb") as out, sampler or nullcontext():
@@ -88,6 +89,25 @@ def run_turn(
 def find_python(root: Path) -> str:
     """Return this interpreter, or that of another checkout."""
     return sys.executable if root == ROOT else str(root / ".venv" / "bin" / "python")
+
+
+def find_tool_python(*requirements: str) -> str:
+    """Return the interpreter of an environment that has these packages alone, which is made at the first call.
+
+    For a tool whose requirements are not those of the others. Raise TurnError if they cannot be installed.
+    """
+    folder = ROOT / "runs" / "tools" / requirements[0]
+    python, done = folder / "bin" / "python", folder / "requirements.txt"
+    if not done.exists() or done.read_text() != "\n".join(requirements):
+        for command in (
+            [sys.executable, "-m", "venv", str(folder)],
+            [str(python), "-m", "pip", "install", *requirements],
+        ):
+            made = subprocess.run(command, check=False, capture_output=True, text=True)
+            if made.returncode:
+                raise TurnError(last_line(made.stderr))
+        done.write_text("\n".join(requirements))
+    return str(python)
 
 
 def _run(command: Sequence[str], folder: Path, out: IO[bytes], limit_s: float, root: Path) -> str | None:

@@ -1,0 +1,638 @@
+"""Do workers that follow the work pay? Jobs whose bottleneck moves, beside the best fixed layout and other tools.
+
+    python -m benchmarks.scaling [--jobs steady,models] [--rounds 6] [--others 2] [--share 1] [--json FILE]
+    python -m benchmarks.scaling --page   # fill the table of performance.md from benchmarks/results/scaling.json
+
+    steady  nothing changes
+    sizes   items grow to 64 times their size, and so does the wait of their upload
+    models  one model becomes slow, then fast again while another one becomes slow
+    cache   the first half of the items wait long in the reader, the second half do not
+    other   another program computes in two processes for a third of the time, beside a stage that computes
+
+Stages wait, as for a network, a disk or a GPU: two CPUs cannot show more of what computes. A stage that moves has 1 to
+4 workers. Contestants:
+
+    stagepipe       `workers: {min: 1, max: 4}`
+    best fixed      that layout of so many workers, in all, as one phase of the job needs which was the fastest in a
+                    search before the first round: each one runs a third of the items once, with the same shifts
+    auto, before    `workers: auto` of an older commit, which chooses once; with a largest number of 4, which it lacks
+    all at most     each stage that moves has 4 workers all the time: more than the others have in all
+    Ray Data        a pool of 1 to 4 actors for each stage that moves, as many in all as the best fixed has workers
+    cosmos-xenna    streaming, autoscaling each second, as many workers in all as the best fixed has
+
+The rate is that from the first item to the last, so without any start. `stagepipe` and `best fixed` take each round;
+the others the first ones alone (`--others`). A ratio is of one round. A change is counted from the moment when the
+first item of a shift entered the stage. `--share 3` makes each job three times as long. The file
+has all turns, is written after each, and an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.common.command import ROUNDS, add_names, finish, machine, machine_line, make_parser, repeat_command
+from benchmarks.common.figures import VERDICTS, Estimate, compare, describe_rounds, estimate
+from benchmarks.common.page import fill, make_table
+from benchmarks.common.stages import Work
+from benchmarks.common.turn import (
+    FIGURES,
+    ROOT,
+    TurnError,
+    adopt_orphans,
+    answer_turn,
+    find_tool_python,
+    order,
+    run_turn,
+)
+from benchmarks.peers.__main__ import Results
+
+RESULTS, PAGE = FIGURES / "scaling.json", ROOT / "docs" / "explanation" / "performance.md"
+OURS, FIXED, BEFORE, MOST = "stagepipe", "best fixed", "auto, before", "all at most"
+RAY_DATA, XENNA = "Ray Data", "cosmos-xenna"
+CONTESTANTS = (OURS, FIXED, BEFORE, MOST, RAY_DATA, XENNA)
+MOST_WORKERS = 4
+_BEFORE_COMMIT = "33289e3b"
+"""The last one whose `workers: auto` chooses before the run, and never again."""
+_XENNA_PACKAGES = ("cosmos-xenna==0.3.0", "tqdm", "numpy", "psutil", "msgspec", "pillow")
+"""It imports tqdm and does not require it; the last three are for these modules."""
+_LIMIT_S = 150.0
+_SEARCH_SHARE = 1 / 3
+_OTHER = "other"
+
+
+# ---------------------------------------------------------------------------------------------- jobs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a job. A phase: from which share of the items on, how many ms it waits, and how many it computes."""
+
+    name: str
+    phases: tuple[tuple[float, float, float], ...]
+    moves: bool = True
+
+    def make_schedule(self, count: int) -> list[tuple[int, float, float]]:
+        """Return the phases by item."""
+        return [(round(share * count), wait_ms, compute_ms) for share, wait_ms, compute_ms in self.phases]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A chain of stages for `count` items. `workers`: of the stages that move, in all, in a fixed layout.
+
+    `shifts`: the stages that become slow, and at which share of the items. `burns_s`: when another program comes, after
+    the first item, and for how long.
+    """
+
+    name: str
+    count: int
+    stages: tuple[Stage, ...]
+    workers: int
+    shifts: tuple[tuple[str, float], ...] = ()
+    burns_s: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def moving(self) -> list[str]:
+        """The names of the stages whose number of workers may change."""
+        return [stage.name for stage in self.stages if stage.moves]
+
+    @property
+    def marks(self) -> list[str]:
+        """The files that say when a shift came."""
+        marks = [f"{stage}-{round(share * self.count)}" for stage, share in self.shifts]
+        return [*marks, _OTHER] if self.burns_s[1] else marks
+
+    @property
+    def layouts(self) -> list[tuple[int, ...]]:
+        """All fixed layouts."""
+        numbers = range(1, MOST_WORKERS + 1)
+        layouts = itertools.product(numbers, repeat=len(self.moving))
+        return [layout for layout in layouts if sum(layout) == self.workers]
+
+    def shorten(self, share: float) -> Job:
+        """Return the same job for a part of the items."""
+        begin_s, for_s = self.burns_s
+        return replace(self, count=round(share * self.count), burns_s=(share * begin_s, share * for_s))
+
+
+def _grow(
+    begin: float, end: float, low_ms: float, high_ms: float, steps: int = 16
+) -> tuple[tuple[float, float, float], ...]:
+    """Return phases whose wait grows exponentially."""
+    growth = [step / steps for step in range(1, steps + 1)]
+    return (
+        (0.0, low_ms, 0.0),
+        *((begin + (end - begin) * part, low_ms * (high_ms / low_ms) ** part, 0.0) for part in growth),
+    )
+
+
+def _steady(name: str, wait_ms: float, compute_ms: float = 0.0, *, moves: bool = True) -> Stage:
+    return Stage(name, ((0.0, wait_ms, compute_ms),), moves)
+
+
+_CHECK = _steady("check", 0.0, 2.0, moves=False)
+JOBS = {
+    job.name: job
+    for job in (
+        Job("steady", 600, (_steady("read", 20.0), _steady("embed", 100.0), _steady("upload", 20.0), _CHECK), 6),
+        Job(
+            "sizes",
+            320,
+            (_CHECK, _steady("embed", 100.0), Stage("upload", _grow(0.7, 0.85, 6.25, 400.0))),
+            5,
+        ),
+        Job(
+            "models",
+            480,
+            (
+                _steady("read", 25.0, moves=False),
+                Stage("detect", ((0.0, 20.0, 0.0), (0.1, 100.0, 0.0), (0.55, 20.0, 0.0))),
+                Stage("embed", ((0.0, 20.0, 0.0), (0.55, 100.0, 0.0))),
+                _CHECK,
+            ),
+            5,
+            (("detect", 0.1), ("embed", 0.55)),
+        ),
+        Job(
+            "cache",
+            400,
+            (Stage("read", ((0.0, 200.0, 0.0), (0.5, 10.0, 0.0))), _CHECK, _steady("embed", 50.0)),
+            5,
+            (("read", 0.5),),
+        ),
+        Job("other", 800, (_steady("decode", 0.0, 16.0), _steady("embed", 80.0)), 5, burns_s=(5.0, 5.0)),
+    )
+}
+_MUST_GAIN = ("sizes", "models", "cache")
+
+
+# ---------------------------------------------------------------------------------------------- turns
+
+
+class Watch:
+    """Sees the items come, and checks them. `begin` says so to the other program of the job."""
+
+    def __init__(self, job: Job) -> None:
+        """Start the other program, if there is one; it computes after the first item."""
+        self._job = job
+        self._times_s: list[float] = []
+        self._seen: set[int] = set()
+        if job.burns_s[1]:
+            command = [sys.executable, "-c", _BURN, tempfile.gettempdir(), *map(str, job.burns_s)]
+            subprocess.Popen(command)  # the end of the turn ends it
+
+    def see(self, item: int, now_s: float | None = None) -> None:
+        """Note an item, which came now or, in this process's clock `time.monotonic`, at `now_s`."""
+        if not self._times_s:
+            begin(Path(tempfile.gettempdir()))
+        self._seen.add(item)
+        self._times_s.append(time.monotonic() if now_s is None else now_s)
+
+    @property
+    def first_s(self) -> float:
+        """When the first one came."""
+        return min(self._times_s)
+
+    def measure(self, started_s: float) -> dict[str, Any]:
+        """Return the figures of the turn."""
+        if len(self._times_s) != self._job.count or self._seen != set(range(self._job.count)):
+            message = f"{len(self._times_s)} items came, {len(self._seen)} different ones, instead of {self._job.count}"
+            raise TurnError(message)
+        wall_s = max(self._times_s) - self.first_s
+        return {
+            "items_per_s": (self._job.count - 1) / wall_s,
+            "wall_s": wall_s,
+            "first_s": self.first_s - started_s,
+        }
+
+
+_BURN = """
+import os, sys, time
+folder, from_s, for_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+while not os.path.exists(folder + "/first"):
+    time.sleep(0.05)
+time.sleep(from_s)
+began_s = time.monotonic()
+with open(folder + "/other", "w") as file:
+    file.write(str(began_s))
+os.fork()
+while time.monotonic() - began_s < for_s:
+    pass
+"""
+
+
+def begin(folder: Path) -> None:
+    """Say that the first item came."""
+    (folder / "first").touch()
+
+
+def take_turn(job: str, contestant: str, layout: Sequence[int], share: float, started_s: float) -> dict[str, Any]:
+    """Take a turn, in a process of its own, and return its figures."""
+    found = JOBS[job].shorten(share)
+    others: Mapping[str, Callable[[Job, Watch], dict[str, Any]]] = {RAY_DATA: _run_ray_data, XENNA: _run_xenna}
+    watch = Watch(found)
+    run = others.get(contestant)
+    more = run(found, watch) if run else _run_stagepipe(contestant, layout, found, watch)
+    return {**watch.measure(started_s), **more}
+
+
+def make_config(job: Job, workers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a job, with the workers of its stages that move."""
+    return {
+        "name": "scaling",
+        "source": {"uses": "stagepipe.sources.numbers", "with": {"count": job.count}},
+        "stages": [
+            {
+                "name": stage.name,
+                "uses": "benchmarks.common.stages.Work",
+                "with": {"name": stage.name, "schedule": stage.make_schedule(job.count)},
+                "workers": workers.get(stage.name, 1),
+            }
+            for stage in job.stages
+        ],
+    }
+
+
+def _run_stagepipe(contestant: str, layout: Sequence[int], job: Job, watch: Watch) -> dict[str, Any]:
+    from stagepipe import Pipeline, forecast
+
+    numbers: Iterable[Any] = layout
+    if contestant == OURS:
+        numbers = [{"min": 1, "max": MOST_WORKERS}] * len(job.moving)
+    elif contestant == BEFORE:
+        numbers = ["auto"] * len(job.moving)
+        most_per_cpu = max(MOST_WORKERS // len(os.sched_getaffinity(0)), 1)
+        forecast.layout.MAX_BUSY_WORKERS_PER_CPU = most_per_cpu
+    pipeline = Pipeline(make_config(job, dict(zip(job.moving, numbers, strict=True))))
+    with pipeline:
+        clock, began = 0, (0.0, 0.0)
+        for item in pipeline:
+            watch.see(item)
+            if not clock:
+                [thread] = [each for each in threading.enumerate() if each.name == "stagepipe-supervisor"]
+                clock = time.pthread_getcpuclockid(thread.ident or 0)
+                began = time.monotonic(), time.clock_gettime(clock)
+        wall_s, cpu_s = time.monotonic() - began[0], time.clock_gettime(clock) - began[1]
+    run: Any = pipeline._run  # noqa: SLF001 - users have no need of the record
+    record = run.make_record()
+    start_s = watch.first_s - record.first_item_ns / 1e9
+    changes = [
+        {"at_s": start_s + change.at_ns / 1e9 - watch.first_s, "stage": change.stage, "delta": change.delta,
+         "workers": change.workers, "reason": change.reason}
+        for change in getattr(record, "worker_changes", ())
+    ]  # fmt: skip
+    ends = {stage.name: stage.workers for stage in record.stages if stage.name in job.moving}
+    return {
+        "supervisor_cpu": cpu_s / wall_s,
+        "changes": changes,
+        **count_workers(ends, changes, wall_s),
+        "changed_after_s": [
+            find_change_s(float((Path(tempfile.gettempdir()) / mark).read_text()) - watch.first_s, changes)
+            for mark in (job.marks if contestant == OURS else ())
+        ],
+    }
+
+
+def count_workers(
+    ends: Mapping[str, int], changes: Sequence[Mapping[str, Any]], wall_s: float
+) -> dict[str, float | dict[str, int]]:
+    """Return the mean and the largest number of workers of all stages, and those of each at the start.
+
+    >>> count_workers({"a": 2, "b": 1}, [{"at_s": 1.0, "stage": "a", "delta": 1}], 4.0)
+    {'workers': 2.75, 'most_workers': 3, 'start': {'a': 1, 'b': 1}}
+    """
+    start = {name: end - sum(each["delta"] for each in changes if each["stage"] == name) for name, end in ends.items()}
+    now = most = sum(start.values())
+    total = float(now) * wall_s
+    for change in changes:
+        now += change["delta"]
+        most = max(most, now)
+        total += change["delta"] * min(max(wall_s - change["at_s"], 0.0), wall_s)
+    return {"workers": round(total / wall_s, 2), "most_workers": most, "start": start}
+
+
+def find_change_s(shift_s: float, changes: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return how long after a shift the next change came; None: none did.
+
+    >>> find_change_s(2.0, [{"at_s": 1.0}, {"at_s": 3.5}])
+    1.5
+    """
+    return min((each["at_s"] - shift_s for each in changes if each["at_s"] > shift_s), default=None)
+
+
+def _run_ray_data(job: Job, watch: Watch) -> dict[str, Any]:
+    """Pools of actors, each of which takes a CPU of a Ray that has as many as there may be workers."""
+    import ray
+
+    _start_ray(job, more=1)  # for the tasks that make the numbers
+    dataset: Any = ray.data.range(job.count, override_num_blocks=job.count // _RAY_BLOCK_ROWS)
+    dataset.context.enable_progress_bars = False
+    for stage in job.stages:
+        pool: Any = ray.data.ActorPoolStrategy(min_size=1, max_size=MOST_WORKERS if stage.moves else 1)
+        arguments = (stage.name, stage.make_schedule(job.count))
+        dataset = dataset.map(_RowWork, fn_constructor_args=arguments, compute=pool, num_cpus=1)
+    for row in dataset.iter_rows():
+        watch.see(int(row["id"]))
+    return {}
+
+
+_RAY_BLOCK_ROWS = 2
+"""A block goes to an actor as a whole: with more rows, a pool has less to share; with one, Ray has more work."""
+
+
+class _RowWork(Work):
+    """Work for a row of Ray Data."""
+
+    def __call__(self, row: Any) -> Any:
+        super().__call__(int(row["id"]))
+        return row
+
+
+def _start_ray(job: Job, more: int = 0, *, dashboard: bool = False) -> None:
+    import ray
+
+    fixed = len(job.stages) - len(job.moving)
+    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    ray.init(
+        num_cpus=job.workers + fixed + more,
+        object_store_memory=1 << 30,
+        include_dashboard=dashboard,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), "TMPDIR": tempfile.gettempdir()}},
+    )
+
+
+def _run_xenna(job: Job, watch: Watch) -> dict[str, Any]:
+    """Each stage is a pool of workers of one CPU. The last one writes when an item came: results come at the end."""
+    # What its own start of Ray sets. It lists Ray's actors by the dashboard, up to a number that Ray refuses otherwise.
+    os.environ |= dict.fromkeys(("RAY_MAX_LIMIT_FROM_API_SERVER", "RAY_MAX_LIMIT_FROM_DATA_SOURCE"), "40000")
+    os.environ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
+    import cosmos_xenna.pipelines.v1 as xenna
+
+    folder = Path(tempfile.gettempdir())
+
+    class Worker(xenna.Stage):  # type: ignore[misc]
+        """A stage; the last of the job tells when it is done."""
+
+        def __init__(self, stage: Stage, *, is_last: bool) -> None:
+            self._work = Work(stage.name, stage.make_schedule(job.count))
+            self._is_last = is_last
+
+        @property
+        def required_resources(self) -> Any:
+            return xenna.Resources(cpus=1.0)
+
+        def process_data(self, in_data: list[int]) -> list[int]:
+            for item in in_data:
+                self._work(item)
+                if self._is_last:
+                    begin(folder)
+                    with (folder / "items").open("a") as file:  # a line is written at once
+                        file.write(f"{item} {time.monotonic()}\n")
+            return in_data
+
+    _start_ray(job, dashboard=True)
+    stages = [
+        xenna.StageSpec(Worker(stage, is_last=stage is job.stages[-1]), num_workers=None if stage.moves else 1)
+        for stage in job.stages
+    ]
+    quick = xenna.StreamingSpecificSpec(
+        autoscale_interval_s=1.0,
+        autoscale_speed_estimation_window_duration_s=5.0,
+        enable_backlog_aware_scaledown=True,
+    )
+    config = xenna.PipelineConfig(cpu_allocation_percentage=1.0, mode_specific=quick)
+    xenna.run_pipeline(xenna.PipelineSpec(list(range(job.count)), stages, config=config))
+    for line in (folder / "items").read_text().splitlines():
+        item, came_s = line.split()
+        watch.see(int(item), float(came_s))
+    return {}
+
+
+# ---------------------------------------------------------------------------------------------- rounds
+
+
+def find_best(results: Results, job: str) -> tuple[int, ...]:
+    """Return the layout that was the fastest in the search; nothing if there was none."""
+    found = results.collect(job)
+    rates = {layout: found[_name(layout)]["items_per_s"].get(0, 0.0) for layout in JOBS[job].layouts}
+    best = max(rates, key=rates.__getitem__)
+    return best if rates[best] else ()
+
+
+def _name(layout: Sequence[int]) -> str:
+    return f"fixed {'+'.join(map(str, layout))}"
+
+
+def check_out(commit: str) -> Path:
+    """Return a checkout of an older commit, with an environment of its own. Made at the first call."""
+    folder = ROOT / "runs" / f"checkout-{commit}"
+    if not (folder / ".venv" / ".demo").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        tar = folder / "tree.tar"
+        for command in (
+            ["git", "-C", str(ROOT), "archive", f"--output={tar}", commit],
+            ["tar", "-xf", str(tar), "-C", str(folder)],
+            ["make", "-C", str(folder), ".venv/.demo"],
+        ):
+            subprocess.run(command, check=True, stdout=sys.stderr)
+    return folder
+
+
+def _take(request: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Take the turn of a request by the code and the interpreter of its contestant."""
+    limit_s = _LIMIT_S * max(run.share, 1.0)
+    if request["contestant"] == XENNA:
+        return run_turn("benchmarks.scaling", request, limit_s, python=find_tool_python(*_XENNA_PACKAGES))
+    if request["contestant"] != BEFORE:
+        return run_turn("benchmarks.scaling", request, limit_s)
+
+    def launch(_: Path, command: list[str]) -> list[str]:  # its own benchmarks lack this one
+        return ["env", f"PYTHONPATH={run.links}", command[0], "-P", *command[1:]]
+
+    return run_turn("benchmarks.scaling", request, limit_s, root=run.before, launch=launch)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The options of a run that each of its turns needs. `links` is a folder with a link to these benchmarks."""
+
+    share: float
+    before: Path
+    links: Path
+
+
+def take(results: Results, place: tuple[str, str, int], layout: Sequence[int], run: Run) -> None:
+    """Take a turn that the results lack. Round 0 is the search."""
+    job, contestant, number = place
+    name = _name(layout) if number == 0 else contestant
+    if results.has(job, name, number) or results.find_exclusion(job, name):
+        return
+    print(f"{job}, round {number}: {name}", file=sys.stderr, flush=True)
+    share = run.share * (1.0 if number else _SEARCH_SHARE)
+    request = {"job": job, "contestant": contestant, "layout": layout, "share": share, "started_s": time.monotonic()}
+    try:
+        figures = _take(request, run)
+    except (TurnError, subprocess.CalledProcessError) as error:
+        print(error, file=sys.stderr, flush=True)
+        results.add(job, name, number, reason=str(error))
+    else:
+        results.add(job, name, number, figures=figures, load=round(os.getloadavg()[0], 1))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Search the best fixed layouts, take the rounds, and print the table."""
+    options = _parse(arguments)
+    if options.page:
+        PAGE.write_text(make_page(RESULTS, PAGE.read_text()))
+        return
+    adopt_orphans()
+    described = machine(("ray",))
+    about = {
+        "command": repeat_command("scaling"),
+        "commit": described.pop("commit"),
+        "settings": {
+            "before": options.before,
+            "share": options.share,
+            "jobs": {name: repr(JOBS[name]) for name in options.jobs},
+        },
+        "machine": described,
+    }
+    results = Results(options.json, about, options.jobs)
+    print(machine_line(described), f"Commit {about['commit']}. Repeat: {about['command']}", sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="scaling-") as folder, suppress(KeyboardInterrupt):
+        run = Run(options.share, check_out(options.before) if BEFORE in options.only else ROOT, Path(folder))
+        (run.links / "benchmarks").symlink_to(ROOT / "benchmarks")
+        for job in options.jobs if FIXED in options.only else ():
+            for layout in JOBS[job].layouts:
+                take(results, (job, FIXED, 0), layout, run)
+        for number, job in itertools.product(range(1, options.rounds + 1), options.jobs):
+            few = [name for name in options.only if name in (OURS, FIXED) or number <= options.others]
+            for name in order(few, number):
+                layout = {FIXED: find_best(results, job), MOST: (MOST_WORKERS,) * len(JOBS[job].moving)}.get(name, ())
+                take(results, (job, name, number), layout, run)
+    print("", *_make_lines(results, options.jobs), sep="\n")
+    finish(None, {})
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = make_parser(__doc__, rounds=ROUNDS)
+    parser.set_defaults(json=Path("runs/scaling.json"))
+    add_names(parser, "--jobs", list(JOBS), "job")
+    add_names(parser, "--only", list(CONTESTANTS), "contestant", separator=";")
+    parser.add_argument("--others", type=int, default=2, help=f"rounds of all but {OURS} and {FIXED}")
+    parser.add_argument("--share", type=float, default=1.0, help="how many times its items each job has")
+    parser.add_argument("--before", default=_BEFORE_COMMIT, metavar="COMMIT", help="whose `auto` decides once")
+    parser.add_argument("--page", action="store_true", help=f"measure nothing; fill {PAGE.name} from {RESULTS.name}")
+    return parser.parse_args(arguments)
+
+
+# ---------------------------------------------------------------------------------------------- figures
+
+_TITLES = ("job", "", "workers, mean (most)", "items/s", "times best fixed", "first change", "changes")
+
+
+def divide(results: Results, job: str, contestant: str, figure: str = "items_per_s") -> Estimate:
+    """Return a contestant's ratio to the best fixed layout, round by round."""
+    found = results.collect(job)
+    own, base = found[contestant][figure], found[FIXED][figure]
+    return estimate([own[number] / base[number] for number in own if number in base])
+
+
+def make_rows(results: Results, job: str) -> Iterator[list[str]]:
+    """Yield the row of each contestant that has figures: the job, in the first row alone, and its figures."""
+    found = results.collect(job)
+    place = job
+    for name in CONTESTANTS:
+        figures = found[name]
+        if not figures["items_per_s"]:
+            if reason := results.find_exclusion(job, name):
+                yield [place, name, "", f"*{reason}*", "", "", ""]
+                place = ""
+            continue
+        workers = ""
+        if figures["workers"]:
+            mean, most = median(figures["workers"].values()), max(figures["most_workers"].values())
+            workers = f"{mean:.1f} ({most})" if name == OURS else f"{most}"
+        after_s = _list_delays(figures) if name == OURS else []
+        yield [
+            place,
+            f"{name} {'+'.join(map(str, find_best(results, job)))}" if name == FIXED else name,
+            workers,
+            f"{median(figures['items_per_s'].values()):.1f}",
+            "1" if name == FIXED else divide(results, job, name).text(),
+            f"{estimate(after_s).text(1)} s" if after_s else "",
+            f"{_count_changes(figures):.1f} a minute" if name == OURS else "",
+        ]
+        place = ""
+
+
+def _list_delays(figures: Mapping[str, Mapping[int, Any]]) -> list[float]:
+    """Return the seconds from each shift of each round to the next change; infinity where none came."""
+    delays_s = [seconds for each in figures["changed_after_s"].values() for seconds in each]
+    return [math.inf if seconds is None else seconds for seconds in delays_s]
+
+
+def _count_changes(figures: Mapping[str, Mapping[int, Any]]) -> float:
+    """Return the changes of all rounds for a minute of them."""
+    changes, wall_s = sum(map(len, figures["changes"].values())), sum(figures["wall_s"].values())
+    return 60.0 * changes / float(wall_s)
+
+
+def judge(results: Results, job: str) -> Iterator[str]:
+    """Yield what the figures say of the targets."""
+    found = results.collect(job)[OURS]
+    if not found["items_per_s"]:
+        return
+    rate = divide(results, job, OURS)
+    at_least = 1.3 if job in _MUST_GAIN else 0.95
+    verdict = VERDICTS[compare(rate, at_least=at_least)]
+    yield f"{job}: {rate.text()} of the best fixed layout's items/s: {verdict} (target: at least {at_least})"
+    if after_s := _list_delays(found):
+        figure = estimate(after_s)
+        yield f"{job}: {figure.text(1)} s from a shift to a change: {VERDICTS[compare(figure, at_most=2)]} (at most 2)"
+    if job == "steady":
+        a_minute = _count_changes(found)
+        yield f"{job}: {a_minute:.2f} changes a minute: {VERDICTS[a_minute <= 1]} (target: at most 1)"
+        base = results.collect(job)[FIXED]["supervisor_cpu"]
+        more = [100 * (cpu - base[number]) for number, cpu in found["supervisor_cpu"].items() if number in base]
+        figure = estimate(more)
+        yield (
+            f"{job}: the supervisor's thread takes {figure.text()} % of a core more than with the fixed layout: "
+            f"{VERDICTS[compare(figure, at_most=0.3)]} (target: at most 0.3)"
+        )
+
+
+def _make_lines(results: Results, jobs: Sequence[str]) -> Iterator[str]:
+    yield from make_table(_TITLES, (row for job in jobs for row in make_rows(results, job)), left=3)
+    yield ""
+    yield from (f"- {line}" for job in jobs for line in judge(results, job))
+    for about, of in itertools.groupby(jobs, results.describe):
+        rounds = max(len(results.collect(job)[OURS]["items_per_s"]) for job in of)
+        yield f"- {describe_rounds(rounds)}; ratios of one round. `{about['command']}`, commit {about['commit']};"
+        yield f"  {machine_line(about['machine'])} at the start"
+
+
+def make_page(results_path: Path, page: str) -> str:
+    """Return the page with the table of the results between its markers."""
+    results = Results(results_path)
+    return fill(page, "scaling", "\n{}\n".format("\n".join(_make_lines(results, results.jobs))))
+
+
+if __name__ == "__main__":
+    if not answer_turn(sys.argv[1:], take_turn):
+        main(sys.argv[1:])
