@@ -63,7 +63,7 @@ class TraceOutput:
         plan: Plan,
         tracks: tuple[TraceTrack, ...],
         restarts: Sequence[WorkerRestart],
-        series: Series,
+        record: RunRecord,
         started_ns: int,
     ) -> None:
         """Write the file. One that cannot be written, because the disk is full, is a warning: the run is over."""
@@ -82,7 +82,8 @@ class TraceOutput:
                 )
                 for restart in restarts
             ),
-            series=series,
+            changes=record.worker_changes,
+            series=record.series,
             started_ns=started_ns,
             first_clock=self._first_clock,
             last_clock=read_clocks(),
@@ -310,7 +311,7 @@ class LocalRun(EngineRun):
         if self._trace_output is not None:
             started_ns = self._consumer.statistics.take_snapshot().started_ns
             tracks, restarts = read_trace_tracks(self._supervisor), self._supervisor.recovery.restarts
-            self._trace_output.write(self.plan, tracks, restarts, record.series, started_ns)
+            self._trace_output.write(self.plan, tracks, restarts, record, started_ns)
             self.has_written_trace = self._trace_output.is_written
 
     def _start_series(self) -> SeriesRecorder:

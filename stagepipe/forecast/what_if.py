@@ -34,7 +34,7 @@ from stagepipe.forecast.layout import (
     with_workers,
 )
 from stagepipe.plan import Plan, ProcessRole, StagePlan
-from stagepipe.report import RunRecord, WhatIf, compute_steady_items_per_s
+from stagepipe.report import RunRecord, StageRecord, WhatIf, compute_steady_items_per_s
 
 _MIN_ITEMS: Final = 16
 """The verdict judges a run from so many items on."""
@@ -91,7 +91,8 @@ class _Estimator:
             arena_bytes=plan.memory_bytes,
             gpus=len({device for process in plan.processes for device in process.visible_devices or ()}),
         )
-        self._layout = make_layout(tuple(process.workers for process in plan.processes))
+        self._first_stages = {stage.name: stage for stage in record.stages}
+        self._layout = make_layout(tuple(self._first_stages[process.name].workers for process in plan.processes))
         self._predicted = self._predict(self._layout)
         self._measured = compute_steady_items_per_s(record)
         work_ns = [compute_work_ns(group, self._costs) / group.workers for group in self._layout]
@@ -128,12 +129,12 @@ class _Estimator:
         )
 
     def _make_layout_change(self, kind: str, layout: ProcessLayout, reason: str = "") -> WhatIf:
-        overrides = list_overrides(self._layout, layout, self._costs)
+        overrides = self._widen_bounds(list_overrides(self._layout, layout, self._costs), layout)
         workers = sum(group.workers for group in layout)
         window = _WINDOW_PER_WORKER * workers
         if self._record.is_window_fixed and window > self._record.window_items and workers > len(layout):
             overrides = (*overrides, f"window={window}")
-        reason = reason or self._explain_crashes(layout)
+        reason = reason or self._explain_scaling(layout) or self._explain_crashes(layout)
         if not fits_in_memory(layout, self._costs, self._budget):
             reason = reason or "its workers do not fit into the memory"
         return self._make(kind, self._describe(layout), overrides, self._predict(layout), reason)
@@ -151,8 +152,36 @@ class _Estimator:
             elif members:
                 texts.append(f"{name} in one process")
             if group.workers != before[group.first_process]:
-                texts.append(f"{name} with {group.workers:,} workers")
+                is_scaled = self._first_stages[self._plan.processes[group.first_process].name].max_workers > 0
+                texts.append(f"{name} with {'up to ' * is_scaled}{group.workers:,} workers")
         return ", ".join(texts)
+
+    def _list_scaled(self, layout: ProcessLayout) -> list[tuple[StageRecord, FusedGroup]]:
+        """List the processes to which a layout gives more workers, and whose number follows the work."""
+        before = {group.first_process: group.workers for group in self._layout}
+        grown = [group for group in layout if group.workers > before[group.first_process]]
+        firsts = [(self._first_stages[self._plan.processes[group.first_process].name], group) for group in grown]
+        return [(stage, group) for stage, group in firsts if stage.max_workers]
+
+    def _widen_bounds(self, overrides: tuple[str, ...], layout: ProcessLayout) -> tuple[str, ...]:
+        """Return the overrides with the bounds of a number that follows the work in the place of a fixed one."""
+        bounds = {
+            f"{stage.config_path or f'stages.{stage.name}'}.workers={group.workers}": stage.min_workers
+            for stage, group in self._list_scaled(layout)
+        }
+        return tuple(
+            f"{override.partition('=')[0]}={bounds[override]}-{override.partition('=')[2]}"
+            if override in bounds
+            else override
+            for override in overrides
+        )
+
+    def _explain_scaling(self, layout: ProcessLayout) -> str:
+        """Say that the run itself gives a stage more workers, within the bounds that it has."""
+        for stage, _ in self._list_scaled(layout):
+            if stage.workers < stage.max_workers:
+                return f"the run itself gives {stage.row} workers, up to {stage.max_workers}"
+        return ""
 
     def _explain_crashes(self, layout: ProcessLayout) -> str:
         """Say which stage of a fused process has died in this run: the others would die with it."""

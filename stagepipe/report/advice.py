@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 
 from stagepipe.core import format_bytes, format_percent
 from stagepipe.report.record import HopRecord, MemoryPressure, RunRecord, StageRecord
-from stagepipe.report.utilization import MIN_MULTITHREADED_CPU_RATIO, ProcessLoad, compute_cpus_used, wants_cpu
+from stagepipe.report.utilization import (
+    MIN_MULTITHREADED_CPU_RATIO,
+    ProcessLoad,
+    compute_cpus_used,
+    compute_run_active_ns,
+    wants_cpu,
+)
 
 NO_CHANGE = "No config change will help"
 """How the advice begins where there is no change to try."""
@@ -61,6 +67,9 @@ _MIN_FREE_CPU_SHARE = 0.75
 
 _MAX_CPU_WAIT_SHARE = 0.2
 """Share of their time that workers may wait for a CPU before more of them only take it from each other."""
+
+_MIN_SCALING_NS = 10_000_000_000
+"""A shorter run may end before it has given a stage the workers that it could use."""
 
 _MIN_REPORTED_OTHER_CPUS = 0.1
 """A smaller load of other programs is not mentioned."""
@@ -144,13 +153,16 @@ def _advise_own_process(
 
 
 def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, record: RunRecord) -> ConfigAdvice:
-    """Advise enough workers to bring these processes level with the next one, as far as CPUs are free."""
+    """Advise enough workers to bring these processes level with the next one, as far as CPUs are free.
+
+    A number that follows the work is left to the run until it is the largest that the config allows.
+    """
     other_cpus = record.other_cpus - record.yielding_cpus
     free_cpus = max(record.cpus - compute_cpus_used(record) - other_cpus, 0.0)
     free_text = f"{free_cpus:.1f} of {record.cpus} CPUs are free"
     if other_cpus >= _MIN_REPORTED_OTHER_CPUS:
         free_text += f" (other programs use {other_cpus:.1f})"
-    fixes, clauses = [], []
+    fixes, clauses, by_itself = [], [], []
     left_cpus = free_cpus
     added_workers = 0
     for load in loads:
@@ -158,17 +170,36 @@ def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, reco
         if refusal:
             return ConfigAdvice("", refusal)
         workers = _choose_workers(load, next_utilization, left_cpus)
-        added_workers += workers - load.workers
         left_cpus -= (workers - load.workers) * _compute_wanted_cpus(load)
-        fixes.append(f"{find_config_path(load.name, record)}.workers={workers}")
-        clauses.append(f"{_describe_process(load)} {workers} workers instead of {load.workers}")
+        least, most = load.member_stages[0].min_workers, load.member_stages[0].max_workers
+        if load.workers < most:
+            by_itself.append(_describe_scaling(load, min(workers, most), record))
+            continue
+        added_workers += workers - load.workers
+        path = find_config_path(load.name, record)
+        fixes.append(f"{path}.workers={least}-{workers}" if most else f"{path}.workers={workers}")
+        clauses.append(f"{_describe_process(load)}{' up to' * bool(most)} {workers} workers instead of {load.workers}")
+    if not fixes:
+        return ConfigAdvice("", " ".join(by_itself))
     reason = "each waits for most of its time" if not any(map(wants_cpu, loads)) else free_text
-    text = f"Give {' and '.join(clauses)}: {reason}."
+    text = " ".join([f"Give {' and '.join(clauses)}: {reason}.", *by_itself])
     window = MIN_WINDOW_PER_WORKER * (count_workers(record) + added_workers)
     if record.is_window_fixed and window > record.window_items:
         fixes.append(f"window={window}")
         text += f" They need a window of {window} items."
     return ConfigAdvice(" ".join(fixes), text)
+
+
+def _describe_scaling(load: ProcessLoad, workers: int, record: RunRecord) -> str:
+    """Say that the run itself gives a process more workers, or would have, had it been longer."""
+    has_changed = any(change.stage == load.name for change in record.worker_changes)
+    most = load.member_stages[0].max_workers
+    if has_changed or compute_run_active_ns(record) >= _MIN_SCALING_NS:
+        return f"The run itself gives {load.name} more workers where that pays, up to {most}."
+    return (
+        f"A longer run gives {load.name} more workers by itself: {workers} would bring it level with the others, and "
+        f"it may have {most}."
+    )
 
 
 def _describe_process(load: ProcessLoad) -> str:
@@ -300,8 +331,10 @@ def _advise_fusion(
         return None
     other_hops_ns = downstream.total_hop_ns - downstream.sum_hop_ns(hop)
     fused_ns = upstream.work_ns - upstream.sum_hop_ns(hop) + downstream.run_ns + other_hops_ns
-    current_ns = limiting_process.work_ns / limiting_process.workers if limiting_process is not None else record.wall_ns
-    if fused_ns / upstream.workers > _MAX_FUSED_TIME_RATIO * current_ns:
+    current_ns = (
+        limiting_process.work_ns / limiting_process.worker_divisor if limiting_process is not None else record.wall_ns
+    )
+    if fused_ns / upstream.worker_divisor > _MAX_FUSED_TIME_RATIO * current_ns:
         return None
     text = f"Run {hop.target} in the process of {hop.source}: the hop becomes a function call."
     return ConfigAdvice(" ".join(_list_fusion_overrides(hop, downstream)), text)
@@ -312,7 +345,7 @@ def _list_fusion_overrides(hop: HopRecord, downstream: ProcessLoad) -> list[str]
     path = f"stages.{hop.target}"
     has_own_threads = downstream.member_stages[0].threads > 1
     own_keys = {
-        "workers": downstream.workers > 1,
+        "workers": downstream.workers > 1 or downstream.member_stages[0].max_workers > 0,
         "transport": hop.transport.mode in {"pipe", "shared_memory"},
         "threads": has_own_threads,
     }

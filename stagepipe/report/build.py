@@ -49,7 +49,7 @@ def build_report(record: RunRecord) -> model.Report:
     verdict, changes = judge_with_changes(record)
     rows = _name_rows(record)
     facts = {fact: getattr(record, fact) for fact in RunFacts.__struct_fields__}
-    for fact in ("slowest", "dead_letters", "restarts"):
+    for fact in ("slowest", "dead_letters", "restarts", "worker_changes"):
         facts[fact] = tuple(replace(each, stage=rows.get(each.stage, each.stage)) for each in facts[fact])
     return model.Report(
         **{**facts, "series": _name_series(record, rows), "what_if": changes},
@@ -174,7 +174,7 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
     kind: Literal["source", "stage", "sink"] = "sink" if is_sink else "stage"
     if record.stages and name == record.stages[0].row:
         kind = "source"
-    workers = next((row.workers for row in members if row.name == name), main.workers)
+    own = next((row for row in members if row.name == name), main)
     if is_sink:
         items = record.consumer.items or (record.items_out if not stages else main.items)
     else:
@@ -186,7 +186,7 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
         name=name,
         fused_into=None if fused_into == name else fused_into,
         kind=kind,
-        workers=workers,
+        **{figure: getattr(own, figure) for figure in ("workers", "mean_workers", "min_workers", "max_workers")},
         items=items,
         **{figure: sum(getattr(row, figure) for row in members) for figure in SUMMED_FIGURES},
         source_items=max(row.source_items for row in members),

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
 from stagepipe.report.model import Report
+from stagepipe.report.utilization import format_worker_numbers, list_worker_numbers
 
 _BLOCKS: Final = 8
 _MIN_INTERVALS: Final = 2 * _BLOCKS
@@ -98,6 +99,11 @@ def _find_notes(first: Report, second: Report) -> list[str]:
         notes.append("the configs differ")
     if first.host != second.host:
         notes.append("the machines or the versions of packages differ")
+    notes += [
+        f"{stage} had {format_worker_numbers(numbers)} workers in the {place} run"
+        for place, report in (("first", first), ("second", second))
+        for stage, numbers in list_worker_numbers(report.worker_changes).items()
+    ]
     notes += [f"one run {report.run.status}" for report in (first, second) if report.run.status != "finished"]
     names = [{stage.name for stage in report.stages} for report in (first, second)]
     notes += [

@@ -20,6 +20,15 @@ from stagepipe.report.utilization import MIN_LIMITING_UTILIZATION
 LIVE_SCHEMA = "stagepipe.top/1"
 
 
+class LiveWorkerChange(msgspec.Struct, frozen=True, kw_only=True):
+    """That the number of workers of a row changed from `before` to `after`, seen `at_ns` after the start of the run."""
+
+    stage: str
+    before: int
+    after: int
+    at_ns: int
+
+
 class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in ns, accurate to 2 %: of the last seconds, or of the whole run if there was none in them."""
 
@@ -29,6 +38,9 @@ class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 class LiveStage(StageTally, frozen=True, kw_only=True):
     """One row: the source, a stage with the stages `fused` into it, a sink, or the loop that takes the items.
+
+    `workers` are those that it has now; where their number follows the work, it stays between `min_workers` and
+    `max_workers`, else these are 0.
 
     Over the last seconds: `items_per_s` is in source items. `busy`, `starved` and `blocked` are shares of its workers'
     time: in the stages' functions, waiting for input, and for room downstream. `work` is `busy` and the time on its
@@ -47,6 +59,8 @@ class LiveStage(StageTally, frozen=True, kw_only=True):
 
     kind: Literal["source", "stage", "sink", "consumer"] = "stage"
     workers: int = 1
+    min_workers: int = 0
+    max_workers: int = 0
     fused: tuple[str, ...] = ()
     is_starting: bool = False
     items_per_s: float = 0.0
@@ -95,8 +109,9 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     of `items_total` are through to the first barrier, or out. None: the length is unknown. `items_out`, `samples_out`
     and `files_out` came out since the start: an item may be a batch of samples. `items_per_s` is in source items.
     `source_end_ns`: when the source had sent its last item; 0 before.
-    `limited_by` is the row that limits the run at the moment; "" if none works most of its time. A run without a
-    board, as an inline one, has no `stages` and no `hops`.
+    `limited_by` is the row that limits the run at the moment; "" if none works most of its time. `last_change` is the
+    last change of a number of workers since the first look. A run without a board, as an inline one, has no `stages`
+    and no `hops`.
 
     >>> LiveRun(elapsed_ns=20 * 10**9, items_done=1234, items_total=2000, items_per_s=345.2).items_per_s
     345.2
@@ -116,6 +131,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     items_per_s: float = 0.0
     samples_per_s: float = 0.0
     limited_by: str = ""
+    last_change: LiveWorkerChange | None = None
     shared_memory_bytes: int = 0
     shared_memory_peak_bytes: int = 0
     shared_memory_limit_bytes: int = 0

@@ -63,8 +63,9 @@ class StageReport(StageFigures, frozen=True, kw_only=True):
     """One stage; the first is the source. `starting` to `overhead` are shares of its workers' time; their sum is 1.
 
     `source_items` are the distinct items of the source that reached it in this run, and `source_item_ns` is the time in
-    its function for one of them, over all workers: divided by `workers`, it is what the stage adds to the pace of the
-    pipeline. `outputs` counts what it makes of them, in `output_unit` (`items`, `batches`, `files`).
+    its function for one of them, over all workers: divided by `workers`, or by `mean_workers` where that is not 0, it
+    is what the stage adds to the pace of the pipeline. `outputs` counts what it makes of them, in `output_unit`
+    (`items`, `batches`, `files`).
 
     A fused stage never waits, so its `busy` is 1.
     """

@@ -100,18 +100,28 @@ COUNT_COLUMNS: Final = (
 class StageFigures(StageTally, frozen=True, kw_only=True):
     """What the record of a stage and its row in the report have alike. Counts and times are sums over workers.
 
+    `workers` is their number at the end of the run. `min_workers` and `max_workers` are the bounds of a number that
+    follows the work; 0: it is fixed. Where it has changed, `mean_workers` is its mean over the run; else that is 0.
     `crashes` are the deaths of its workers. `fused_into` names the first stage of the process that a fused stage
     shares. Without `is_blocked_measured`, `starved` is all waiting: a worker of some engines cannot tell a full next
     stage from missing input.
     """
 
     workers: int
+    mean_workers: float = 0.0
+    min_workers: int = 0
+    max_workers: int = 0
     cpu_ns: int = 0
     rss_bytes: int = 0
     pss_bytes: int = 0
     crashes: int = 0
     fused_into: str | None = None
     is_blocked_measured: bool = True
+
+    @property
+    def worker_divisor(self) -> float:
+        """What a sum over the workers is divided by for that of one worker: their mean number over the run."""
+        return self.mean_workers or max(self.workers, 1)
 
 
 SUMMED_FIGURES: Final = (
@@ -298,6 +308,26 @@ class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["death", "stall"] = "death"
 
 
+class WorkerChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that a stage got or gave up while the run went on: `workers` after it, `delta` more (1 or -1).
+
+    It was decided `at_ns` after the start of the run, for `reason`, and done `took_ns` later: the worker was ready, or
+    had left; 0: the run ended before. Gains are shares of the rate of the stage, 0 while unknown: `expected_gain` is
+    that of the decision, `measured_gain` compares some seconds before and after. With a `failure`, which says why no
+    worker could start, nothing has changed.
+    """
+
+    at_ns: int
+    stage: str
+    workers: int
+    delta: int
+    reason: str = ""
+    expected_gain: float = 0.0
+    measured_gain: float = 0.0
+    took_ns: int = 0
+    failure: str = ""
+
+
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate of what one change alone would have given. `items_per_s` is in the unit of `RunReport.items_per_s`.
 
@@ -360,7 +390,8 @@ class StageSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One process over time, named after its first stage: a value for each interval of `Series.times_ns`.
 
     `items_per_s` are the items that its workers finished. `busy`, `starved` and `blocked` are shares of the time of its
-    workers, 0 to 1; the rest is overhead and start-up.
+    workers, 0 to 1; the rest is overhead and start-up. `workers` is their number at the end of each interval, where it
+    has changed; else it is empty.
     """
 
     name: str
@@ -368,6 +399,7 @@ class StageSeries(msgspec.Struct, frozen=True, kw_only=True):
     busy: tuple[float, ...] = ()
     starved: tuple[float, ...] = ()
     blocked: tuple[float, ...] = ()
+    workers: tuple[int, ...] = ()
 
 
 class HopSeries(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
@@ -509,6 +541,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     restarts: tuple[WorkerRestartReport, ...] = ()
     series: Series = Series()
     what_if: tuple[WhatIf, ...] = ()
+    worker_changes: tuple[WorkerChangeRecord, ...] = ()
     store_nodes: tuple[StoreNodeReport, ...] = ()
 
 

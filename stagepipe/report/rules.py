@@ -62,6 +62,8 @@ from stagepipe.report.utilization import (
     compute_run_active_ns,
     compute_sample_factor,
     compute_startup_ns,
+    count_starts,
+    describe_growth,
     describe_waiting_neighbours,
     find_slowest_start,
     find_writers,
@@ -130,7 +132,7 @@ def judge_short_run(evidence: Evidence) -> Verdict | None:
     """Judge a run of few and quick items, which took little time beside its first calls."""
     record, items = evidence.record, evidence.items
     histograms = [
-        *((stage.run_histogram, stage.workers * stage.concurrency) for stage in record.stages),
+        *((stage.run_histogram, count_starts(stage, record) * stage.concurrency) for stage in record.stages),
         *((hop.cost_histogram, 1) for hop in record.hops),
     ]
     later_ns = sum(max(each.sum_ns - first_calls * each.max_ns, 0) for each, first_calls in histograms)
@@ -560,13 +562,16 @@ def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdi
     if equals:
         return _judge_equals([most_used, *equals], evidence, confidence)
     workers_text = f"its {most_used.workers} workers were" if most_used.workers > 1 else "its worker was"
+    if most_used.member_stages[0].mean_workers:
+        workers_text = "its workers were"  # their number has changed
+    growth = describe_growth(most_used, record)
     process_name = name_process(most_used, record)
     kind = "sink" if process_name.startswith("the sink") else "stage"
     subject = capitalize(process_name) if kind == "sink" else name
     advice = advise_on_stage(most_used, evidence.second_most_used, record)
     limited_by = most_used.row if kind == "sink" else name
     return make_verdict(
-        limited_by, kind, confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.", advice
+        limited_by, kind, confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.{growth}", advice
     )
 
 
@@ -710,7 +715,7 @@ def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
     Both sides may work by turns then, as with large messages by pipe, and neither is busy for most of the time.
     """
     active_ns = record.wall_ns - record.first_item_ns - record.consumer.outside_loop_ns
-    functions_ns = max(each.run_histogram.sum_ns / max(each.workers * each.concurrency, 1) for each in record.stages)
+    functions_ns = max(each.run_histogram.sum_ns / (each.worker_divisor * each.concurrency) for each in record.stages)
     hop = max(record.hops, key=lambda each: each.cost_histogram.sum_ns, default=None)
     if hop is None or hop.transport.mode not in ("pipe", "shared_memory"):
         return None
@@ -757,12 +762,14 @@ def _find_equals(evidence: Evidence) -> list[ProcessLoad]:
 
 def _judge_equals(loads: Sequence[ProcessLoad], evidence: Evidence, confidence: float) -> Verdict:
     """Judge a run with several processes that are equally busy: more workers of one alone would change nothing."""
+    record = evidence.record
     in_order = [load for load in evidence.loads if load in loads]
     names = " and ".join(load.row for load in in_order)
     shares = " and ".join(format_percent(load.utilization) for load in in_order)
     sentence = f"{names} are the bottleneck together: they were busy {shares} of the time after start-up."
+    sentence += "".join(describe_growth(load, record, load.row) for load in in_order)
     others = [load.utilization for load in evidence.loads if load not in loads]
-    advice = advise_on_stages(in_order, max(others, default=0.0), evidence.record)
+    advice = advise_on_stages(in_order, max(others, default=0.0), record)
     return make_verdict(evidence.most_used.costliest_row, "stage", confidence, sentence, advice)
 
 
@@ -830,7 +837,7 @@ def judge_straggler(evidence: Evidence) -> Verdict | None:
         worker = None if stage is None else _find_straggler(stage, load.costliest_member)
         if stage is None or worker is None:
             continue
-        active_ns = load.active_ns / load.workers
+        active_ns = load.active_ns / load.worker_divisor
         busy_shares = [each.busy_ns / active_ns for each in stage.worker_loads]
         others = [share for index, share in enumerate(busy_shares) if index != worker]
         if busy_shares[worker] < MIN_LIMITING_UTILIZATION or max(others) >= MIN_LIMITING_UTILIZATION:

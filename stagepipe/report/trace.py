@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stagepipe.core import Key, replace_when_written
-from stagepipe.report.record import Series
+from stagepipe.report.record import Series, WorkerChangeRecord, format_gain
+from stagepipe.report.utilization import format_worker_change
 from stagepipe.timing import TraceKind, TraceRecord, TraceRing, unpack_durations
 
 # ------------------------------------------------------------------ what the engine knows of a traced run
@@ -71,13 +72,17 @@ class TraceDeath:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceData:
-    """A traced run. `series` has times since `started_ns`; the last of `tracks` is the consumer, process `pid`."""
+    """A traced run. `series` and `changes` of workers have times since `started_ns`.
+
+    The last of `tracks` is the consumer, process `pid`.
+    """
 
     name: str
     pid: int
     stage_names: tuple[str, ...]
     tracks: tuple[TraceTrack, ...]
     deaths: tuple[TraceDeath, ...]
+    changes: tuple[WorkerChangeRecord, ...]
     series: Series
     started_ns: int
     first_clock: ClockReading
@@ -261,6 +266,7 @@ class Flows:
 _COMPRESSION_LEVEL: Final = 3
 """Twice as fast as the default, for files that are a tenth larger."""
 _CONSUMER_THREAD: Final = 1
+_CHANGES_THREAD: Final = 2
 """The thread of the consumer's track: no real one has this number, so a profiler's slices have tracks of their own."""
 
 _Event = dict[str, Any]
@@ -319,6 +325,7 @@ def _iter_events(data: TraceData, flows: Flows) -> Iterator[_Event]:
         is_consumer = index == len(data.tracks) - 1
         yield from _TrackWriter(data, track, is_consumer=is_consumer).iter_events(flows, deaths)
     yield from _iter_counters(data)
+    yield from _iter_worker_changes(data)
 
 
 class _TrackWriter:
@@ -335,9 +342,12 @@ class _TrackWriter:
             by_pid.setdefault(record.pid, []).append(record)
         for death in deaths:
             by_pid.setdefault(death.pid, [])
-        for incarnation, (pid, records) in enumerate(by_pid.items()):
+        replaced = {death.pid for death in deaths}
+        restarts = 0
+        for pid, records in by_pid.items():
             place = {"pid": pid, "tid": _CONSUMER_THREAD if self._is_consumer else pid}
-            yield from self._name_track(place, incarnation)
+            yield from self._name_track(place, restarts)
+            restarts += pid in replaced
             for number in sorted({_get_thread(record) for record in records} - {0}):
                 name = f"stagepipe {self._track.name}, thread {number}"
                 thread = {**place, "tid": _CONSUMER_THREAD + number}
@@ -348,10 +358,10 @@ class _TrackWriter:
                 if death.pid == pid:
                     yield from self._show_death(death, end_ns, place)
 
-    def _name_track(self, place: _Event, incarnation: int) -> Iterator[_Event]:
+    def _name_track(self, place: _Event, restarts: int) -> Iterator[_Event]:
         name = f"{self._track.name} (your process)" if self._is_consumer else self._track.name
-        if incarnation:
-            name += f", restart {incarnation}"
+        if restarts:
+            name += f", restart {restarts}"
         dropped = self._track.ring.dropped
         labels = f"{dropped:,} older records dropped" if dropped else ""
         yield {"ph": "M", "name": "process_name", **place, "args": {"name": name}}
@@ -455,3 +465,25 @@ def _iter_counter(data: TraceData, name: str, unit: str, points: Iterable[tuple[
     for time_ns, value in points:
         ts = to_trace_time(data, data.started_ns + time_ns)
         yield {"ph": "C", "name": name, "ts": ts, "pid": data.pid, "tid": _CONSUMER_THREAD, "args": {unit: value}}
+
+
+def _iter_worker_changes(data: TraceData) -> Iterator[_Event]:
+    """Yield the workers of each stage whose number changed over time, and an instant with the reason of each change."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for change in (each for each in data.changes if not each.failure):
+        before = points.setdefault(change.stage, [(0, change.workers - change.delta)])
+        before.append((change.at_ns + change.took_ns, change.workers))
+    for stage, of_stage in points.items():
+        yield from _iter_counter(data, f"workers of {stage}", "workers", sorted(of_stage))
+    place = {"pid": data.pid, "tid": _CHANGES_THREAD}
+    if data.changes:
+        yield {"ph": "M", "name": "process_name", **place, "args": {"name": f"{data.tracks[-1].name} (your process)"}}
+        yield {"ph": "M", "name": "thread_name", **place, "args": {"name": "changes of workers"}}
+    for change in data.changes:
+        gains = {"expected_gain": change.expected_gain, "measured_gain": change.measured_gain}
+        arguments = {name: format_gain(gain) for name, gain in gains.items() if gain}
+        ts = to_trace_time(data, data.started_ns + change.at_ns)
+        yield {
+            "ph": "i", "s": "g", "name": format_worker_change(change), "cat": "workers", "ts": ts, **place,
+            "args": {"took_us": change.took_ns / 1000, **arguments},
+        }  # fmt: skip

@@ -12,10 +12,11 @@ meanwhile: that time is the drain, and the sink is no evidence then.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stagepipe.core import format_ns, format_percent
-from stagepipe.report.record import HopRecord, RunRecord, StageRecord
+from stagepipe.report.record import HopRecord, RunRecord, StageRecord, WorkerChangeRecord
 
 _MAX_COUNT_RATIO = 1.001
 """A stage that sends more than this for an item makes several of one."""
@@ -69,7 +70,7 @@ class ProcessLoad:
 
     name: str
     member_stages: tuple[StageRecord, ...]
-    workers: int
+    workers: int  # at the end
     active_ns: int  # wall time without start-up
     work_ns: int  # active time without waits
     run_ns: int  # time in the stages' functions
@@ -79,6 +80,7 @@ class ProcessLoad:
     cpu_ns: int = 0
     cpu_wait_ns: int = 0  # runnable without a CPU
     run_active_ns: int = 0  # the time of the run after its start-up and without its drain, for each worker
+    worker_divisor: float = 1.0  # the mean number of workers over the run
     is_evidence: bool = True  # a sink of one or two parts says nothing about a longer run
 
     @property
@@ -155,7 +157,7 @@ def _compute_launch_ns(record: RunRecord) -> int:
     processes = [stage for stage in record.stages if stage.fused_into is None]
     if not all(stage.is_blocked_measured for stage in processes):
         return 0
-    return max(record.wall_ns - max(stage.wall_ns // max(stage.workers, 1) for stage in processes), 0)
+    return max(record.wall_ns - max(int(stage.wall_ns // stage.worker_divisor) for stage in processes), 0)
 
 
 def find_slowest_start(record: RunRecord) -> StageRecord:
@@ -173,13 +175,19 @@ def _compute_held_ns(stage: StageRecord, record: RunRecord) -> int:
         return mean_starting_ns(stage, record)
     before = record.stages[record.stages.index(stage) - 1]
     others_ns = max((mean_starting_ns(each, record) for each in record.stages if each not in writers), default=0)
-    return min(mean_starting_ns(stage, record), others_ns + before.blocked_ns // max(before.workers, 1))
+    return min(mean_starting_ns(stage, record), others_ns + int(before.blocked_ns // before.worker_divisor))
 
 
 def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
     """Return how long a worker of a stage took to start at first: the time of restarts is apart."""
     lost_ns = sum(restart.lost_ns for restart in record.restarts if restart.stage == stage.name)
-    return max(stage.starting_ns - lost_ns, 0) // max(stage.workers, 1)
+    return max(stage.starting_ns - lost_ns, 0) // count_starts(stage, record)
+
+
+def count_starts(stage: StageRecord, record: RunRecord) -> int:
+    """Return how many workers of a stage have started, without those in the place of one that died."""
+    left = sum(change.delta < 0 for change in record.worker_changes if change.stage == stage.name)
+    return max(stage.workers + left, 1)
 
 
 def compute_lost_ns(record: RunRecord) -> int:
@@ -192,11 +200,13 @@ def compute_lost_ns(record: RunRecord) -> int:
     if not find_writers(record):
         return lost_ns
     died = {restart.stage for restart in record.restarts}
-    built_ns = sum(stage.starting_ns // stage.workers for stage in record.stages if stage.row in died)
+    built_ns = sum(stage.starting_ns // count_starts(stage, record) for stage in record.stages if stage.row in died)
     again_ns = 0
     for stage in list_one_to_one(record)[1:]:
         items = stage.items + stage.passed_by
-        again_ns = max(again_ns, stage.busy_ns * max(items - record.items_in, 0) // max(items * stage.workers, 1))
+        again_ns = max(
+            again_ns, int(stage.busy_ns * max(items - record.items_in, 0) // max(items * stage.worker_divisor, 1))
+        )
     return min(lost_ns, built_ns + again_ns)
 
 
@@ -241,7 +251,9 @@ def compute_drain_ns(record: RunRecord) -> int:
     """
     if not has_few_parts(record):
         return 0
-    written_ns = max(stage.busy_ns // max(min(stage.workers, stage.items), 1) for stage in find_writers(record))
+    written_ns = max(
+        int(stage.busy_ns // max(min(stage.worker_divisor, stage.items), 1)) for stage in find_writers(record)
+    )
     drain_ns = written_ns + max(record.consumer.busy_ns, 0)
     sinks = {stage.name for stage in record.stages if stage.is_sink}
     sinks |= {stage.part_of for stage in record.stages if stage.name in sinks}
@@ -335,7 +347,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
     # Waits outside of iterations (validation, a checkpoint) and for the drain say nothing: no setting changes them.
     is_writer = first_stage in find_writers(record)
     outside_ns = record.consumer.outside_loop_ns + (0 if is_writer else compute_drain_ns(record))
-    outside_loop_ns = min(outside_ns * max(first_stage.workers, 1), starved_ns + blocked_ns)
+    outside_loop_ns = min(int(outside_ns * first_stage.worker_divisor), starved_ns + blocked_ns)
     active_ns -= outside_loop_ns
     blocked_ns -= max(outside_loop_ns - starved_ns, 0)
     starved_ns -= min(outside_loop_ns, starved_ns)
@@ -346,6 +358,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
         name=first_stage.name,
         member_stages=member_stages,
         workers=max(first_stage.workers, 1),
+        worker_divisor=first_stage.worker_divisor,
         active_ns=active_ns,
         work_ns=busy_ns + overhead_ns - idle_ns,
         run_ns=busy_ns,
@@ -354,7 +367,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
         hop_sides=hop_sides,
         cpu_ns=first_stage.cpu_ns,
         cpu_wait_ns=first_stage.cpu_wait_ns,
-        run_active_ns=compute_run_active_ns(record) * max(first_stage.workers, 1),
+        run_active_ns=int(compute_run_active_ns(record) * first_stage.worker_divisor),
         is_evidence=not (is_writer and has_few_parts(record)),
     )
 
@@ -468,6 +481,20 @@ def scale_to_unit(value: float, low: float, high: float) -> float:
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
+def describe_growth(load: ProcessLoad, record: RunRecord, subject: str = "It") -> str:
+    """Describe how the number of workers of a process followed the work: a sentence after others; "" if it did not."""
+    most = load.member_stages[0].max_workers if load.member_stages else 0
+    numbers = list_worker_numbers(record.worker_changes).get(load.name, [])
+    is_at_most = 0 < most <= load.workers
+    if not numbers:
+        return f" The bounds of {load.row} allow no more workers." if is_at_most else ""
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f" {subject} has had {min(numbers)} to {max(numbers)} workers."
+    end = ", the most that its bounds allow" if is_at_most else ""
+    return f" {subject} has {'grown' if last > first else 'shrunk'} from {first} to {last} workers{end}."
+
+
 def describe_waiting_neighbours(evidence: Evidence) -> str:
     """Describe which processes wait for it: the most blocked one before it, the most starved one after it."""
     upstream = evidence.most_blocked_upstream
@@ -534,3 +561,44 @@ def format_count(number: int, plural: str) -> str:
 def name_count(number: int, plural: str) -> str:
     """Return the noun of a number: the singular of `items`, `batches` or `files` for one."""
     return {"batches": "batch"}.get(plural, plural.removesuffix("s")) if number == 1 else plural
+
+
+# ------------------------------------------------------------------ changes of the number of workers
+
+
+def list_worker_numbers(changes: Iterable[WorkerChangeRecord]) -> dict[str, list[int]]:
+    """Return the numbers of workers that each stage has had one after the other, where they have changed.
+
+    >>> list_worker_numbers([WorkerChangeRecord(at_ns=0, stage="decode", workers=2, delta=1)])
+    {'decode': [1, 2]}
+    """
+    numbers: dict[str, list[int]] = {}
+    for change in changes:
+        if not change.failure:
+            numbers.setdefault(change.stage, [change.workers - change.delta]).append(change.workers)
+    return numbers
+
+
+def format_worker_numbers(numbers: Sequence[int], arrow: str = "→") -> str:
+    """Format the first and the last number of workers, and the largest or smallest between if it is another.
+
+    >>> format_worker_numbers([1, 2, 3, 4]), format_worker_numbers([2, 3, 4, 3])
+    ('1 → 4', '2 → 3, at most 4')
+    """
+    first, last = numbers[0], numbers[-1]
+    text = f"{first} {arrow} {last}"
+    if max(numbers) > max(first, last):
+        text += f", at most {max(numbers)}"
+    return f"{text}, at least {min(numbers)}" if min(numbers) < min(first, last) else text
+
+
+def format_worker_change(change: WorkerChangeRecord, arrow: str = "→") -> str:
+    """Format what has changed, and why.
+
+    >>> format_worker_change(WorkerChangeRecord(at_ns=0, stage="decode", workers=2, delta=1, reason="it was busy 98 %"))
+    'decode 1 → 2 workers: it was busy 98 %'
+    """
+    if change.failure:
+        return f"no worker more for {change.stage}: {change.failure}"
+    text = f"{change.stage} {change.workers - change.delta} {arrow} {format_count(change.workers, 'workers')}"
+    return f"{text}: {change.reason}" if change.reason else text

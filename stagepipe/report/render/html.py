@@ -27,7 +27,7 @@ from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Report, RunReport, StageReport
 from stagepipe.report.record import COUNT_COLUMNS, Series, SizeCount, StageSeries, WhatIf, format_gain
 from stagepipe.report.render.tables import make_store_hop_columns, make_store_node_columns
-from stagepipe.report.utilization import CONSUMER, format_count
+from stagepipe.report.utilization import CONSUMER, format_count, format_worker_numbers, list_worker_numbers
 
 # ------------------------------------------------------------------ elements and tables
 
@@ -213,11 +213,14 @@ def measure_boxes(report: Report) -> list[Box]:
 
     A sink takes the place of the consumer, except where the consumer limits the run.
     """
-    boxes = []
+    boxes, numbers = [], list_worker_numbers(report.worker_changes)
     for stage in report.stages:
         if stage.fused_into is None:
             members = [stage, *(other for other in report.stages if other.fused_into == stage.name)]
-            boxes.append(Box(stage.name, format_count(stage.workers, "workers"), _measure_parts(members, report.run)))
+            note = format_count(stage.workers, "workers")
+            if stage.name in numbers:
+                note = f"{format_worker_numbers(numbers[stage.name])} workers"
+            boxes.append(Box(stage.name, note, _measure_parts(members, report.run)))
     has_sink = any(stage.kind == "sink" for stage in report.stages)
     if not has_sink or report.verdict.kind == "consumer":
         consumer = report.consumer
@@ -250,7 +253,7 @@ def draw_pipeline(report: Report) -> Markup:
 def _measure_parts(members: Sequence[StageReport], run: RunReport) -> list[tuple[str, float]]:
     first, source_items = members[0], max(members[0].source_items or run.items_in, 1)
     if any(stage.source_item_ns for stage in members):
-        return [(stage.name, stage.source_item_ns / max(first.workers, 1)) for stage in members]
+        return [(stage.name, stage.source_item_ns / first.worker_divisor) for stage in members]
     busy_ns = first.busy * run.wall_ns / source_items
     works = [stage.run_ns.mean * stage.items for stage in members]
     total = sum(works)
@@ -298,7 +301,7 @@ def _draw_arrow(report: Report, box: Box) -> Markup:
 # ------------------------------------------------------------------ the sections
 
 _MAX_EVENTS: Final = 20
-"""Dead letters and restarts that are shown; the JSON has all."""
+"""Dead letters, restarts and changes of workers that are shown; the JSON has all."""
 
 _MAX_TRACE_CHARACTERS: Final = 1000
 _MAX_TITLE_CHARACTERS: Final = 400
@@ -400,6 +403,7 @@ def make_sections(report: Report) -> list[Markup]:
         ("dead-letters", "Dead letters: items that failed and were skipped", True, _make_dead_letters),
         ("time", "Where the workers' time went", True, _make_shares),
         ("rates", "Rates, queues and memory over time", True, _make_rates),
+        ("workers", "Changes of workers", True, _make_worker_changes),
         ("stages", "Stages", True, _make_stages),
         ("slowest", "Slowest items", True, _make_slowest),
         ("hops", "Hops between the processes", False, _make_hops),
@@ -494,6 +498,25 @@ def _make_restarts(report: Report) -> list[Markup]:
     return [made, *_make_rest_note(len(report.restarts))]
 
 
+def _make_worker_changes(report: Report) -> list[Markup]:
+    changes = report.worker_changes
+    rows = [
+        (
+            format_ns(change.at_ns),
+            break_name(change.stage),
+            "none" if change.failure else f"{change.workers - change.delta} → {change.workers}",
+            (change.failure or change.reason)[:_MAX_TITLE_CHARACTERS],
+            format_ns(change.took_ns) if change.took_ns else "",
+            *(format_gain(gain) if gain else "" for gain in (change.expected_gain, change.measured_gain)),
+        )
+        for change in changes[:_MAX_EVENTS]
+    ]
+    heading = ("after", "stage", "workers", "why", "took", "gain expected", "measured")
+    caption = "Workers that stages got or gave up. Measured: the rate of the stage some seconds after, against before"
+    made = [table(heading, rows, caption=caption, text=(0, 1, 2, 3))] if rows else []
+    return [*made, *_make_rest_note(len(changes))]
+
+
 def _make_dead_letters(report: Report) -> list[Markup]:
     letters = report.dead_letters
     parts = []
@@ -564,6 +587,9 @@ def _make_rates(report: Report) -> list[Markup]:
     top_rate, top_queue = _find_top(rates.values()), _find_top(queues.values())
     rate_text = f"0 to {format_rate(top_rate)} items/s"
     queue_text = f"0 to {format_rate(top_queue)} items"
+    workers = {stage.name: thin(stage.workers) for stage in series.stages if stage.workers}
+    top_workers = max(map(max, workers.values()), default=0)
+    workers_text = f"0 to {format_count(round(top_workers), 'workers')}"
     rows = [
         (
             break_name(name if name != _LAST_TARGET else report.consumer.name),
@@ -571,15 +597,25 @@ def _make_rates(report: Report) -> list[Markup]:
             draw_lines({0: queues[name]}, top_queue, f"before {name}: queue over time, {queue_text}")
             if name in queues
             else "",
+            draw_lines({0: workers[name]}, top_workers, f"{name}: workers over time, {workers_text}")
+            if name in workers
+            else "",
         )
         for name in {**rates, **queues}
     ]
     axis = _make_time_axis(series)
-    heading = ("stage", join((f"rate, {rate_text}", axis)), join((f"queue before it, {queue_text}", axis)))
+    heading = (
+        "stage",
+        join((f"rate, {rate_text}", axis)),
+        join((f"queue before it, {queue_text}", axis)),
+        join((f"workers, {workers_text}", axis)),
+    )
+    columns = 4 if workers else 3
     caption = (
         "All stages on the scale of the heading; bursts above it are cut. The longest queue is before the bottleneck."
     )
-    return [table(heading, rows, caption=caption, text=range(3)), *_make_memory(series)]
+    shown = [row[:columns] for row in rows]
+    return [table(heading[:columns], shown, caption=caption, text=range(columns)), *_make_memory(series)]
 
 
 def _read_rates(series: Series, stage: StageSeries, sink: StageReport | None) -> Sequence[float]:

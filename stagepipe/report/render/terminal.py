@@ -27,7 +27,13 @@ from stagepipe.report.render.tables import (
     make_store_hop_columns,
     make_store_node_columns,
 )
-from stagepipe.report.utilization import CONSUMER, format_count
+from stagepipe.report.utilization import (
+    CONSUMER,
+    format_count,
+    format_worker_change,
+    format_worker_numbers,
+    list_worker_numbers,
+)
 
 _SHARE_BAR_CHARS = 12
 """Width of the bar that shows how a stage spent its time, in characters."""
@@ -93,6 +99,7 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
     if report.what_if:
         yield Text()
         yield FoldingTable("What if (estimates)", _build_what_if_columns(report))
+    yield from _render_event_list("Changes of workers", list(_format_worker_changes(report, ascii_only=ascii_only)))
     yield from _render_events(report)
     yield Text()
     yield _render_verdict(report)
@@ -105,14 +112,20 @@ def _draw_brief(report: Report, more: str, options: ConsoleOptions) -> Iterator[
         yield Text()
         yield FoldingTable("", _build_stage_columns(report.stages, ascii_only=ascii_only, is_brief=True))
         yield draw_legend(ascii_only=ascii_only)
-    yield from map(WrappedText, [*report.make_unmatched_notes(), *_count_events(report)])
+    yield from map(WrappedText, [*report.make_unmatched_notes(), *_count_events(report, ascii_only=ascii_only)])
     yield _render_verdict(report)
     if more:
         yield Text(more, style="dim")
 
 
-def _count_events(report: Report) -> Iterator[str]:
-    """Yield a line for each kind of failure: how many there were, and an example."""
+def _count_events(report: Report, *, ascii_only: bool) -> Iterator[str]:
+    """Yield a line for the changes of workers, and one for each kind of failure: how many, and an example."""
+    numbers = list_worker_numbers(report.worker_changes)
+    if numbers:
+        arrow = "->" if ascii_only else "→"
+        shown = "; ".join(f"{stage} {format_worker_numbers(each, arrow)}" for stage, each in numbers.items())
+        last_ns = max(change.at_ns for change in report.worker_changes if not change.failure)
+        yield f"workers: {shown}; the last change after {format_ns(last_ns)}"
     if report.dead_letters:
         letter = report.dead_letters[0]
         error = (letter.error.splitlines() or [""])[0]
@@ -349,6 +362,18 @@ def _render_transport_reasons(hops: Sequence[HopReport], labels: Sequence[str]) 
 
 def _render_note(label: str, text: str) -> RenderableType:
     return Padding(Text.assemble((label, "bold"), f"  {text}", style="dim"), (0, 0, 0, 2), expand=False)
+
+
+def _format_worker_changes(report: Report, *, ascii_only: bool) -> Iterator[str]:
+    arrow = "->" if ascii_only else "→"
+    for change in report.worker_changes:
+        text = f"after {format_ns(change.at_ns)}: {format_worker_change(change, arrow)}"
+        gains = [
+            f"{name} {format_gain(gain)}"
+            for name, gain in (("expected", change.expected_gain), ("measured", change.measured_gain))
+            if gain
+        ]
+        yield f"{text}; {', '.join(gains)}" if gains else text
 
 
 def _render_events(report: Report) -> Iterator[RenderableType]:

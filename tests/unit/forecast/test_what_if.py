@@ -49,6 +49,27 @@ def test_one_more_worker_goes_to_the_limit_until_the_next_stage_is_one():
     assert estimates["fuse"].gain == pytest.approx(0.0, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    "most, override, reason",
+    [(1, "stages.slow.workers=1-2", ""), (8, "stages.slow.workers=1-2", "the run itself gives slow workers, up to 8")],
+)
+def test_workers_that_follow_the_work_get_wider_bounds_and_are_left_to_the_run_within_them(most, override, reason):
+    slow = replace(worker("slow", 9000), min_workers=1, max_workers=most)
+    stages = (worker("source", 100), slow, worker("next", 6000))
+    hops = (hop("source", "slow"), hop("slow", "next"), hop("next", "sink"))
+    estimates = by_kind(estimate_changes(plan(stage("same", "slow"), stage("same", "next")), run(*stages, hops=hops)))
+    more = estimates["workers"]
+    assert (more.change, more.overrides, more.ineligible_reason) == ("slow with up to 2 workers", (override,), reason)
+
+
+def test_a_change_starts_from_the_workers_at_the_end():
+    slow = replace(worker("slow", 9000), workers=3, mean_workers=1.0, min_workers=1, max_workers=3)
+    stages = (worker("source", 100), slow, worker("next", 2900))
+    hops = (hop("source", "slow"), hop("slow", "next"), hop("next", "sink"))
+    estimates = by_kind(estimate_changes(plan(stage("same", "slow"), stage("same", "next")), run(*stages, hops=hops)))
+    assert estimates["workers"].change.startswith("slow with up to 4 workers")
+
+
 @pytest.mark.parametrize("cpu_us, fix", [(500, "concurrency=32"), (8000, "workers=2")])
 def test_threads_that_wait_become_more_and_others_get_workers(cpu_us, fix):
     slow = replace(worker("slow", 9000, concurrency=16), cpu_ns=cpu_us * US * ITEMS)

@@ -15,9 +15,12 @@ from stagepipe.report import (
     HostReport,
     MessageCounts,
     RunRecord,
+    Series,
     SharedMemoryReport,
     StageRecord,
+    StageSeries,
     TimingOverhead,
+    WorkerChangeRecord,
     WorkerRestartReport,
 )
 from stagepipe.timing import Histogram
@@ -137,3 +140,46 @@ def rich_record():
         ),
         restarts=(WorkerRestartReport(stage="detect", worker=0, cause="killed by SIGKILL", item="17", lost_ns=10**9),),
     )
+
+
+@pytest.fixture(scope="session")
+def scaled_record(make):
+    """A run that gave a stage more and more workers, and took the last one away; one could not be started."""
+    decode = stage(
+        "decode", busy=0.9, cpu=0.05, workers=5, mean_workers=4.1, min_workers=1, max_workers=6, wall_ns=41 * SECOND
+    )
+    changes = [
+        WorkerChangeRecord(
+            at_ns=(workers - 1) * SECOND,
+            stage="decode",
+            workers=workers,
+            delta=1,
+            reason="it limits the run, busy 98 % of the time",
+            expected_gain=round(1 / (workers - 1), 2),
+            measured_gain=round(0.9 / (workers - 1), 2),
+            took_ns=25_000_000,
+        )
+        for workers in range(2, 7)
+    ]
+    changes += [
+        WorkerChangeRecord(at_ns=7 * SECOND, stage="decode", workers=5, delta=-1, reason="it waits", took_ns=SECOND),
+        WorkerChangeRecord(at_ns=8 * SECOND, stage="decode", workers=6, delta=1, failure="ValueError: no model"),
+    ]
+    times_ns = tuple(number * SECOND for number in range(1, 11))
+    over_time = Series(
+        times_ns=times_ns,
+        stages=(
+            StageSeries(
+                name="source", items_per_s=(100.0,) * 10, busy=(0.1,) * 10, starved=(0,) * 10, blocked=(0.9,) * 10
+            ),
+            StageSeries(
+                name="decode",
+                items_per_s=(100.0,) * 10,
+                busy=(0.9,) * 10,
+                starved=(0.1,) * 10,
+                blocked=(0.0,) * 10,
+                workers=(1, 2, 3, 4, 5, 6, 6, 5, 5, 5),
+            ),
+        ),
+    )
+    return record(stage("source", busy=0.1, blocked=0.8), decode, worker_changes=tuple(changes), series=over_time)

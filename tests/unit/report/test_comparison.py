@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stagepipe.report import compare_runs
+from stagepipe.report import WorkerChangeRecord, compare_runs
 from tests.support.reports import make_report
 
 
@@ -31,3 +31,9 @@ def test_stages_of_one_run_alone_are_named():
     comparison = compare_runs(make_report(stages=3), make_report(stages=4))
     assert "only in the second run: detect" in comparison.notes
     assert [stage.name for stage in comparison.stages] == ["files", "decode", "augment", "normalise"]
+
+
+def test_changes_of_workers_are_noted():
+    change = WorkerChangeRecord(at_ns=0, stage="decode", workers=3, delta=1)
+    scaled = msgspec.structs.replace(make_report(), worker_changes=(change,))
+    assert "decode had 2 → 3 workers in the second run" in compare_runs(make_report(), scaled).notes

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from stagepipe.report import (
@@ -15,6 +17,7 @@ from stagepipe.report import (
     StoreHopReport,
     StoreNodeReport,
     WhatIf,
+    WorkerChangeRecord,
     WorkerLoad,
     WorkerRestartReport,
 )
@@ -230,6 +233,51 @@ def stage_with_workers(make):
     )
 
 
+def scaled(make, *numbers, most, mean, seconds=60, **more):
+    """A run of a stage that waits, and has had these numbers of workers, which followed the work from 1 to `most`."""
+    changes = tuple(
+        WorkerChangeRecord(at_ns=index * make.second, stage="decode", workers=after, delta=after - before)
+        for index, (before, after) in enumerate(pairwise(numbers), start=2)
+    )
+    wall_ns = seconds * make.second
+    source, decode = (
+        make.replace(stage, **{field: getattr(stage, field) * seconds // 10 for field in ("wall_ns", "blocked_ns")})
+        for stage in (make.stage("source", busy=0.02, blocked=0.9), make.stage("decode", busy=0.95, cpu=0.05))
+    )
+    decode = make.replace(
+        decode,
+        workers=numbers[-1],
+        mean_workers=mean if changes else 0.0,
+        min_workers=1,
+        max_workers=most,
+        wall_ns=int(wall_ns * mean),
+        busy_ns=int(0.95 * wall_ns * mean),
+        cpu_ns=int(0.05 * wall_ns * mean),
+        worker_loads=(WorkerLoad(items=1000 // max(numbers), busy_ns=int(0.9 * wall_ns)),) * max(numbers),
+    )
+    return make.record(source, decode, wall_ns=wall_ns, worker_changes=changes, **more)
+
+
+def stage_that_grew_to_its_bounds(make):
+    return scaled(make, 1, 2, 3, 4, most=4, mean=3.8)
+
+
+def stage_that_still_grows(make):
+    return scaled(make, 1, 2, 3, most=16, mean=2.9)
+
+
+def stage_that_had_no_time_to_grow(make):
+    return scaled(make, 1, most=16, mean=1, seconds=7)
+
+
+def stage_that_began_with_all_that_its_bounds_allow(make):
+    return scaled(make, 4, most=4, mean=4)
+
+
+def stage_that_gave_a_worker_up(make):
+    return scaled(make, 4, 3, most=8, mean=3.5)
+
+
 def stage_without_free_cpus(make):
     return make.record(
         make.stage("source", busy=0.1, blocked=0.8, cpu=0.35),
@@ -378,6 +426,11 @@ RECORDS = (
     window_that_memory_cannot_hold,
     stage,
     stage_with_workers,
+    stage_that_grew_to_its_bounds,
+    stage_that_still_grows,
+    stage_that_had_no_time_to_grow,
+    stage_that_began_with_all_that_its_bounds_allow,
+    stage_that_gave_a_worker_up,
     stage_without_free_cpus,
     order_point,
     stage_fused_into_an_order_point,

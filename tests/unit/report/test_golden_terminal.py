@@ -110,3 +110,10 @@ def test_the_object_store_of_a_run_on_ray(make, golden, width):
         store_nodes=(node, StoreNodeReport(node="8d10e4b7", cpus=7.5, store_bytes=10**10)),
     )
     golden(f"report_ray_{width}.txt", printed(render_report(build_report(record)), width))
+
+
+def test_the_changes_of_workers(scaled_record, golden):
+    report = build_report(scaled_record)
+    text = f"{printed(render_brief(report), 100)}\n{printed(render_report(report), 100)}"
+    golden("report_workers_100.txt", text)
+    assert "decode 1 -> 5, at most 6" in printed(render_brief(report), 100, "ascii")

@@ -5,8 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stagepipe.report import ByteCounts, StoreNodeReport, WhatIf, WorkerRestartReport
-from stagepipe.report.utilization import compute_lost_ns
+from stagepipe.report import (
+    ByteCounts,
+    StoreNodeReport,
+    WhatIf,
+    WorkerChangeRecord,
+    WorkerRestartReport,
+    compute_process_loads,
+)
+from stagepipe.report.utilization import compute_lost_ns, mean_starting_ns
 from stagepipe.report.verdict import is_comparable, judge
 from stagepipe.timing import Histogram
 
@@ -440,3 +447,39 @@ def test_a_restart_costs_the_items_since_the_last_part_and_not_the_whole_part(ma
     verdict = judge(record)
     assert verdict.limited_by == "work"
     assert "a smaller `part_items` makes them fewer" in verdict.advice
+
+
+def test_sums_over_workers_are_divided_by_their_mean_number(make):
+    """One worker for five seconds and three for five have done what two would have in ten."""
+    source = make.stage("source", busy=0.05, blocked=0.9)
+    fixed = make.stage("decode", workers=2, busy=0.9, starved=0.05, cpu=0.1)
+    changed = make.replace(fixed, workers=3, mean_workers=2.0, min_workers=1, max_workers=3)
+    records = [make.record(source, fixed), make.record(source, changed)]
+    loads = [compute_process_loads(record)[1] for record in records]
+    assert loads[0].utilization == loads[1].utilization
+    assert [judge(record).confidence for record in records] == [judge(records[0]).confidence] * 2
+
+
+def test_a_worker_that_left_has_started_too(make):
+    decode = make.stage("decode", starting=0.04, min_workers=1, max_workers=4, mean_workers=1.5)
+    left = WorkerChangeRecord(at_ns=5 * make.second, stage="decode", workers=1, delta=-1)
+    record = make.record(decode, worker_changes=(left,))
+    assert mean_starting_ns(decode, record) == 200_000_000  # of two workers, one after the other
+
+
+def test_a_stage_that_shares_the_limit_is_left_to_the_run_if_its_workers_follow_the_work(make):
+    stages = [make.stage(name, busy=0.95, cpu=0.05) for name in ("decode", "detect")]
+    scaled = make.replace(stages[1], min_workers=1, max_workers=8)
+    verdict = judge(make.record(make.stage("source", busy=0.05, blocked=0.9), stages[0], scaled))
+    assert verdict.fix == "stages.decode.workers=4"
+    assert "The run itself gives detect more workers where that pays, up to 8." in verdict.advice
+
+
+def test_a_stage_whose_workers_follow_the_work_is_fused_without_its_workers(make):
+    verdicts = []
+    for bounds in ({}, {"min_workers": 1, "max_workers": 4}):
+        stages = (make.stage("source", busy=0.05), make.stage("decode", busy=0.1, **bounds))
+        hop = make.hop("source", "decode", cost_ns=8_000_000)
+        verdicts.append(judge(make.record(*stages, hops=(hop,))))
+    assert "stages.decode.workers=null" not in verdicts[0].fix
+    assert verdicts[1].fix == f"{verdicts[0].fix.split()[0]} stages.decode.workers=null stages.decode.transport=null"

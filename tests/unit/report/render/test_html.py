@@ -10,7 +10,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from stagepipe.report import ConsumerReport, SlowItem, StoreHopReport, StoreNodeReport, render_html, render_notebook
+from stagepipe.report import (
+    ConsumerReport,
+    SlowItem,
+    StoreHopReport,
+    StoreNodeReport,
+    build_report,
+    render_html,
+    render_notebook,
+)
 from tests.support.reports import MS, SECOND, make_report
 
 MAX_BYTES = 100_000
@@ -460,3 +468,19 @@ def test_a_table_that_is_wider_than_a_phone_says_so():
     for name, is_wide in (("what-if", True), ("stages", True), ("slowest", True), ("trust", False)):
         assert ('class="wide"' in find_section(page, name)) == is_wide, name
     assert re.search(r"\.wide>\.caption::after\{content:\"\s*scroll →\"", page)
+
+
+def test_changes_of_workers_are_a_course_and_a_table(scaled_record):
+    page = render_html(build_report(scaled_record))
+    assert not Checker(page).open
+    assert "1 → 5, at most 6 workers" in read_text(page)
+    assert 'aria-label="decode: workers over time, 0 to 6 workers"' in page
+    changes = read_text(find_section(page, "workers"))
+    assert "4.0 s decode 4 → 5 it limits the run, busy 98 % of the time 25 ms +25 % +23 %" in changes
+    assert "8.0 s decode none ValueError: no model" in changes
+
+
+def test_a_run_without_changes_of_workers_says_nothing_of_them():
+    page = render_html(make_report())
+    assert 'id="workers"' not in page
+    assert ": workers over time" not in page
