@@ -121,6 +121,8 @@ def _is_same_terminal() -> bool:
 
 
 _LOGGER_NAME: Final = "stagepipe"
+_CHANGE_FIELDS: Final = ("workers", "delta")
+"""Of a record that says how a number of workers has changed."""
 
 
 class JsonLogStream(TextIOBase):
@@ -152,7 +154,9 @@ class JsonLogStream(TextIOBase):
 
     def write_record(self, record: logging.LogRecord, text: str) -> None:
         """Write a record that the calling process has logged."""
-        self._stream.write(_format_line(record.created, record.levelno, _make_origin(record.name), text))
+        origin = _make_origin(record.name, getattr(record, "stage", None))
+        numbers = {field: getattr(record, field) for field in _CHANGE_FIELDS if hasattr(record, field)}
+        self._stream.write(_format_line(record.created, record.levelno, origin | numbers, text))
 
 
 class _JsonLogHandler(logging.Handler):
@@ -171,6 +175,9 @@ def redirect_stderr_to_json() -> Iterator[JsonLogStream]:
     json_stream = JsonLogStream(original_stderr)
     handler = _JsonLogHandler(json_stream)
     logging.getLogger().addHandler(handler)
+    change_log = logging.getLogger(f"{_LOGGER_NAME}.workers")  # each change of a number of workers is a line
+    level = change_log.level
+    change_log.setLevel(logging.INFO)
     sys.stderr = json_stream
     try:
         with exit_on_error(), _raise_level_on_error(json_stream):
@@ -178,6 +185,7 @@ def redirect_stderr_to_json() -> Iterator[JsonLogStream]:
     finally:
         sys.stderr = original_stderr
         logging.getLogger().removeHandler(handler)
+        change_log.setLevel(level)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from stagepipe.report import (
     LivePercentiles,
     LiveRun,
     LiveStage,
+    LiveWorkerChange,
     StageTally,
     WorkerLoad,
     find_limiting_stage,
@@ -107,13 +108,14 @@ class ProgressMeter:
 
 
 _PROCESS_COUNTERS: Final = {
-    "restarts": ProcessCounter.INCARNATION,
     "starved_ns": ProcessCounter.STARVED_NS,
     "blocked_ns": ProcessCounter.BLOCKED_NS,
     "cpu_ns": ProcessCounter.CPU_NS,
     "starting_ns": ProcessCounter.DOWNTIME_NS,
 }
 """Fields of `LiveStage`."""
+_ABSENT: Final = frozenset({ProcessState.DORMANT, ProcessState.RETIRING})
+"""A slot in one of these states has no worker that takes items."""
 _HOP_COUNTERS: Final = {
     "pipe_messages": ProcessCounter.PIPE_MESSAGES,
     "shared_memory_messages": ProcessCounter.SHARED_MEMORY_MESSAGES,
@@ -171,12 +173,14 @@ class LiveFigures:
         self._read_deliveries = read_deliveries
         self._run_id = run_id
         self._pid = pid
-        ends = list(accumulate((process.workers for process in description.processes), initial=0))
+        ends = list(accumulate((process.slot_count for process in description.processes), initial=0))
         self._groups = [*(list(range(*each)) for each in pairwise(ends)), [ends[-1]]]
         self._readers = [_ProcessReader([board.region(index) for index in group]) for group in self._groups]
         self._points: deque[LiveRun] = deque()
         self._timings: deque[tuple[int, RunTimings]] = deque()
         self._last_stages: tuple[LiveStage, ...] = ()
+        self._last_workers: dict[str, int] = {}
+        self._last_change: LiveWorkerChange | None = None
         self._processes: dict[int, psutil.Process] = {}
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
@@ -280,10 +284,21 @@ class LiveFigures:
         run = self._fold(replace(run, stages=count_in_source_items(self.description, run)))
         return replace(
             run,
+            last_change=self._note_change(run),
             items_per_s=self._items_rate.update(run.taken_at_ns, self._total_items_done),
             samples_per_s=self._samples_rate.update(run.taken_at_ns, run.samples_out),
             limited_by=find_limiting_stage(run.stages),
         )
+
+    def _note_change(self, run: LiveRun) -> LiveWorkerChange | None:
+        """Return the last change of a number of workers that the looks have seen."""
+        workers = {stage.name: stage.workers for stage in run.stages}
+        for stage, after in workers.items():
+            before = self._last_workers.get(stage, after)
+            if before != after:
+                self._last_change = LiveWorkerChange(stage=stage, before=before, after=after, at_ns=run.elapsed_ns)
+        self._last_workers = workers
+        return self._last_change
 
     def _count_items_done(self, run: LiveRun) -> LiveRun:
         """Count the items that are through the first segment; None while the run seeks."""
@@ -304,7 +319,9 @@ class LiveFigures:
         while len(timings) > 2 and timings[1][0] <= now_ns - _AVERAGING_NS:  # noqa: PLR2004 - two make an interval
             timings.popleft()
         first, last = timings[0][1], timings[-1][1]
-        pids = [[region[ProcessCounter.PID] for region in regions] for regions in self.regions]
+        pids = [
+            [0 if _is_dormant(region) else region[ProcessCounter.PID] for region in regions] for regions in self.regions
+        ]
         detailed_stages = tuple(
             replace(
                 stage,
@@ -351,6 +368,10 @@ class LiveFigures:
         )
 
 
+def _is_dormant(region: ProcessRegion) -> bool:
+    return region[ProcessCounter.PROCESS_STATE] == ProcessState.DORMANT
+
+
 def compare_looks(first: LiveStage, last: LiveStage, known: LiveStage | None) -> LiveStage:
     """Return a row with its rates and shares between two looks. If all its workers were in a function: as last `known`.
 
@@ -359,7 +380,8 @@ def compare_looks(first: LiveStage, last: LiveStage, known: LiveStage | None) ->
     """
     covered_ns = last.covered_ns - first.covered_ns
     if known is not None and not covered_ns:
-        return replace(known, is_starting=last.is_starting, ready_workers=last.ready_workers)
+        return replace(known, is_starting=last.is_starting, workers=last.workers, ready_workers=last.ready_workers)
+    workers = (first.workers + last.workers) / 2
 
     def share(field: str) -> float:
         counted: int = getattr(last, field) - getattr(first, field)
@@ -367,12 +389,12 @@ def compare_looks(first: LiveStage, last: LiveStage, known: LiveStage | None) ->
 
     return replace(
         last,
-        items_per_s=share("items") * 1e9 * last.workers,
+        items_per_s=share("items") * 1e9 * workers,
         busy=min(share("busy_ns"), 1.0),
         starved=min(share("starved_ns"), 1.0),
         blocked=min(share("blocked_ns"), 1.0),
         work=min(share("busy_ns") + share("hop_ns"), 1.0),
-        queued=share("queue_ns") * last.workers,
+        queued=share("queue_ns") * workers,
     )
 
 
@@ -412,7 +434,9 @@ class _ProcessReader:
             for name, of_stage in zip(process.rows, counters, strict=True)
         )
         workers = [region.read_counters() for region in self.regions]  # at once: indexing a region takes longer
-        ready = sum([worker[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING for worker in workers])
+        states = [worker[ProcessCounter.PROCESS_STATE] for worker in workers]
+        present = sum([state not in _ABSENT for state in states])
+        ready = present - states.count(ProcessState.STARTING)
         written = [worker for worker in workers if worker[ProcessCounter.FLUSHED_NS]]
         started = [worker for worker in workers if worker[ProcessCounter.STARTED_NS]]
         fields: dict[str, Any] = {
@@ -420,15 +444,24 @@ class _ProcessReader:
         }
         fields |= {field: sum([getattr(each, field) for each in counts]) for field in _COUNTS}
         fields["starting_ns"] += sum(
-            [(worker[ProcessCounter.READY_NS] or now_ns) - worker[ProcessCounter.STARTED_NS] for worker in started]
+            [
+                (worker[ProcessCounter.READY_NS] or worker[ProcessCounter.STOPPED_NS] or now_ns)
+                - worker[ProcessCounter.STARTED_NS]
+                for worker in started
+            ]
         )
         return LiveStage(
             name=process.rows[0],
             kind=process.kind,
             fused=tuple(row for row in dict.fromkeys(process.rows) if row != process.rows[0]),
-            workers=len(self.regions),
-            is_starting=ready < len(self.regions),
+            workers=present,
+            min_workers=process.min_workers,
+            max_workers=process.max_workers,
+            is_starting=ready < min(present, process.workers),  # not while a worker is added
             ready_workers=ready,
+            restarts=sum(
+                [worker[ProcessCounter.INCARNATION] - worker[ProcessCounter.PLANNED_STARTS] for worker in workers]
+            ),
             items=counts[-1].items,
             covered_ns=sum(
                 [worker[ProcessCounter.FLUSHED_NS] - worker[ProcessCounter.STARTED_NS] for worker in written]
@@ -448,7 +481,8 @@ class _ProcessReader:
                     items=of_worker[0][StageCounter.ITEMS],
                     busy_ns=sum([each[StageCounter.BUSY_NS] for each in of_worker]),
                 )
-                for of_worker in zip(*counters, strict=True)
+                for worker, of_worker in zip(workers, zip(*counters, strict=True), strict=True)
+                if worker[ProcessCounter.STARTED_NS]
             ),
             stages=counts,
             **fields,
@@ -476,6 +510,8 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
         kind=stages[0].kind,
         fused=tuple(dict.fromkeys(fused for stage in stages for fused in stage.fused if fused != name)),
         workers=widest.workers,
+        min_workers=widest.min_workers,
+        max_workers=widest.max_workers,
         ready_workers=widest.ready_workers,
         is_starting=any(stage.is_starting for stage in stages),
         items=stages[-1].items,

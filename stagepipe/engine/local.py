@@ -18,11 +18,21 @@ from msgspec.structs import replace
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError, check_output_file
 from stagepipe.engine.engines import EngineRun, EpochCancelledError, RunOutputs
 from stagepipe.engine.live_figures import LiveFigures
-from stagepipe.engine.recording import RunMonitor, make_run_record
+from stagepipe.engine.recording import RunMonitor, make_run_record, make_worker_changes
 from stagepipe.engine.series import SeriesRecorder
 from stagepipe.machine import detect_machine
 from stagepipe.plan import Plan, check_plan_limits, find_memory_warnings
-from stagepipe.report import ClockReading, LiveRun, RunRecord, Series, TraceData, TraceDeath, TraceTrack, write_trace
+from stagepipe.report import (
+    ClockReading,
+    LiveRun,
+    RunRecord,
+    Series,
+    TraceData,
+    TraceDeath,
+    TraceTrack,
+    WorkerChangeRecord,
+    write_trace,
+)
 from stagepipe.runtime import (
     Consumer,
     DeadLetterStore,
@@ -290,6 +300,7 @@ class LocalRun(EngineRun):
             monitor=self._monitor,
             memory_pressures=[board.read_memory_pressure(segment) for segment in range(len(self.plan.segments))],
             series=self._make_series(),
+            worker_changes=self._list_worker_changes(),
             **self.make_run_fields(),
         )
         if self.plan.is_probe:
@@ -304,7 +315,12 @@ class LocalRun(EngineRun):
 
             supervisor = self._supervisor
             self._metrics_server.serve(
-                RunCollector(self._figures.description, self._figures.read_rows, lambda: take_run_timings(supervisor))
+                RunCollector(
+                    self._figures.description,
+                    self._figures.read_rows,
+                    lambda: take_run_timings(supervisor),
+                    supervisor.worker_changes,
+                )
             )
 
     def _write_trace(self, record: RunRecord) -> None:
@@ -316,13 +332,24 @@ class LocalRun(EngineRun):
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # not `self`: the cycle would keep the board's descriptor open
-        return SeriesRecorder(self._figures.read, lambda: [worker.pid for worker in list(workers.values())])
+        return SeriesRecorder(
+            self._figures.read,
+            lambda: [worker.pid for worker in list(workers.values())],
+            self._supervisor.worker_changes,
+        )
 
     def _make_series(self) -> Series:
         if self._series is None:
             return Series()
         self._series.add_sample()
         return self._series.to_series(self.plan, self._consumer.statistics.take_snapshot().started_ns)
+
+    def _list_worker_changes(self) -> tuple[WorkerChangeRecord, ...]:
+        if self._series is None:
+            return ()
+        gains = self._series.list_gains()
+        changes = self._supervisor.worker_changes[: len(gains)]  # it may go on to add to them
+        return make_worker_changes(self.plan, changes, gains, self._consumer.statistics.take_snapshot().started_ns)
 
     def close(self) -> None:
         """Stop the workers and release all resources. The record stays, unless the close itself was interrupted."""

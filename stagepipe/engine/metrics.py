@@ -10,6 +10,7 @@ import errno
 import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from socketserver import ThreadingMixIn
 from typing import Any, Final
@@ -22,8 +23,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from stagepipe.core import UsageError, fork_lock, register_owner
-from stagepipe.report import COUNT_COLUMNS, LiveRun
-from stagepipe.runtime import RunDescription, RunTimings
+from stagepipe.report import COUNT_COLUMNS, LiveRun, LiveStage
+from stagepipe.runtime import RunDescription, RunTimings, WorkerChange
 from stagepipe.timing import Histogram, bucket_index
 
 BUCKET_BOUNDS_S: Final = tuple(float(f"{digit}e{exponent}") for exponent in range(-6, 3) for digit in (1, 2.5, 5))[:25]
@@ -69,11 +70,16 @@ class RunCollector(Collector):
         description: RunDescription,
         read_rows: Callable[[], LiveRun],
         take_timings: Callable[[], RunTimings],
+        worker_changes: Sequence[WorkerChange] = (),
     ) -> None:
-        """The functions read the board; they are called at each scrape, on a thread of the server."""
+        """The functions read the board; they are called at each scrape, on a thread of the server.
+
+        `worker_changes` are those of the run, which adds to them.
+        """
         self._description = description
         self._read_rows = read_rows
         self._take_timings = take_timings
+        self._worker_changes = worker_changes
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics as they are now."""
@@ -89,6 +95,7 @@ class RunCollector(Collector):
         yield from self._fill(CounterMetricFamily, _PROCESS_METRICS, ("process",), by_row)
         workers = (("workers", "ready_workers", "Workers that are ready."),)
         yield from self._fill(GaugeMetricFamily, workers, ("process",), by_row)
+        yield self._count_worker_changes(rows)
         for name, label, kinds, text in _HOP_METRICS:
             family = CounterMetricFamily(f"stagepipe_{name}", text, labels=("pipeline", "source", "target", label))
             for hop in run.hops:
@@ -97,6 +104,17 @@ class RunCollector(Collector):
                     family.add_metric(labels, getattr(hop, f"{kind}_{name.removeprefix('hop_')}"))
             yield family
         yield from self._collect_histograms(timings)
+
+    def _count_worker_changes(self, rows: Sequence[LiveStage]) -> Metric:
+        """Return the changes of the rows whose workers follow the work."""
+        text = "Workers that a stage got (up) or gave up (down) while the run went on."
+        family = CounterMetricFamily("stagepipe_worker_changes", text, labels=("pipeline", "stage", "direction"))
+        done = Counter((change.stage, change.delta) for change in self._worker_changes if change.done_ns)
+        for row in rows:
+            if row.max_workers:
+                for direction, delta in (("up", 1), ("down", -1)):
+                    family.add_metric((self._description.name, row.name, direction), done[row.name, delta])
+        return family
 
     def _collect_histograms(self, timings: RunTimings) -> Iterator[Metric]:
         histograms: dict[str, Histogram] = {}

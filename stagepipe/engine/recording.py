@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -39,6 +39,7 @@ from stagepipe.report import (
     StageRecord,
     StageTally,
     TimingOverhead,
+    WorkerChangeRecord,
     WorkerRestartReport,
 )
 from stagepipe.runtime import (
@@ -47,6 +48,7 @@ from stagepipe.runtime import (
     HopTimings,
     RunTimings,
     StallRestart,
+    WorkerChange,
     WorkerRestart,
     compute_wanted_bytes,
 )
@@ -148,7 +150,7 @@ def make_stage_record(
     )
 
 
-def make_run_record(
+def make_run_record(  # noqa: PLR0913 - one parameter for each source of figures
     plan: Plan,
     figures: LiveRun,
     deliveries: DeliverySnapshot,
@@ -158,6 +160,7 @@ def make_run_record(
     stalls: Sequence[StallRestart],
     monitor: RunMonitor,
     memory_pressures: Sequence[tuple[int, int] | None],
+    worker_changes: tuple[WorkerChangeRecord, ...] = (),
     **fields: Any,
 ) -> RunRecord:
     """Make the record of a run that is under way or has ended.
@@ -171,11 +174,13 @@ def make_run_record(
         stalls: The stalls that a seek has ended.
         monitor: What has followed it.
         memory_pressures: For each segment, what `Board.read_memory_pressure` returns.
+        worker_changes: How the numbers of workers have changed, by the names of processes.
         fields: Other fields of the record.
 
     """
     crashes = Counter(restart.death.stage.name for restart in restarts)
-    stages = _make_stage_records(plan, figures, timings, crashes, monitor.usage_by_process)
+    changed = {change.stage for change in worker_changes if not change.failure}
+    stages = _make_stage_records(plan, figures, timings, crashes, monitor.usage_by_process, changed=changed)
     hops = make_hop_records(plan, figures, timings)
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
 
@@ -197,6 +202,7 @@ def make_run_record(
         is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
         slowest=find_slowest_items(plan, {name: stage.slow_items for name, stage in timings.stages.items()}),
         restarts=_make_restart_reports(restarts, stalls),
+        worker_changes=worker_changes,
         memory_pressure=_find_memory_pressure(plan, memory_pressures),
     )
 
@@ -301,18 +307,49 @@ def _make_restart_reports(
     return tuple(report for _, report in sorted(reports, key=lambda entry: entry[0]))
 
 
+def make_worker_changes(
+    plan: Plan, changes: Sequence[WorkerChange], gains: Sequence[float], started_ns: int
+) -> tuple[WorkerChangeRecord, ...]:
+    """Return the changes of numbers of workers. `gains` are as measured; the run began at `started_ns`."""
+    return tuple(
+        WorkerChangeRecord(
+            at_ns=change.asked_ns - started_ns,
+            stage=plan.processes[change.group].name,
+            workers=change.workers,
+            delta=change.delta,
+            reason=change.cause.reason,
+            expected_gain=round(change.cause.gain, 3),
+            measured_gain=round(gain, 3),
+            took_ns=max(change.done_ns - change.asked_ns, 0),
+            failure=change.failure,
+        )
+        for change, gain in zip(changes, gains, strict=True)
+    )
+
+
 def _make_stage_records(
     plan: Plan,
     figures: LiveRun,
     timings: RunTimings,
     crashes: Mapping[str, int],
     usage_by_process: Mapping[int, WorkerUsage],
+    *,
+    changed: Collection[str],
 ) -> tuple[StageRecord, ...]:
     process_index = 0
     records = []
     for process, row in zip(plan.processes, figures.stages, strict=False):
-        usage = [usage_by_process.get(process_index + worker, WorkerUsage()) for worker in range(row.workers)]
-        process_index += row.workers
+        usage = [usage_by_process.get(process_index + slot, WorkerUsage()) for slot in range(process.slot_count)]
+        process_index += process.slot_count
+        workers: dict[str, Any] = {
+            "workers": row.workers,
+            "min_workers": row.min_workers,
+            "max_workers": row.max_workers,
+            # The source has one worker, which is there as long as the others together.
+            "mean_workers": round(row.wall_ns / max(figures.stages[0].wall_ns, 1), 2)
+            if process.name in changed
+            else 0.0,
+        }
         process_fields = {
             **{field: getattr(row, field) for field in _PROCESS_FIELDS},
             "rss_bytes": sum(each.rss_bytes for each in usage),
@@ -326,7 +363,7 @@ def _make_stage_records(
                     stage,
                     tally,
                     timings.stages[stage.name].run_histogram,
-                    workers=row.workers,
+                    **workers,
                     crashes=crashes[stage.name],
                     **(process_fields if is_first else make_fused_fields(process, tally)),
                 )

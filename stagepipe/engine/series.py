@@ -16,11 +16,16 @@ import psutil
 
 from stagepipe.plan import Plan
 from stagepipe.report import HopSeries, LiveRun, LiveStage, MemoryPoint, Series, StageSeries
+from stagepipe.runtime import WorkerChange
 
 _INTERVAL_NS = 250_000_000
 _MAX_SAMPLES = 240
 _RSS_INTERVAL_NS = 1_000_000_000
 _PSS_INTERVAL_NS = 10_000_000_000
+_GAIN_WINDOW_NS = 5_000_000_000
+_MIN_GAIN_TIME_NS = 1_000_000_000
+_MIN_GAIN_ITEMS = 8
+"""The rates before and after a change of workers are compared over this time, and not over less or fewer items."""
 _MAX_PSS_SHARE = 0.0005
 """The kernel walks all pages of a worker for its PSS, some milliseconds: at most this share of the time."""
 
@@ -33,9 +38,16 @@ class SeriesRecorder:
     >>> recorder.to_series(plan, started_ns)  # doctest: +SKIP
     """
 
-    def __init__(self, take_sample: Callable[[], LiveRun], list_pids: Callable[[], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        take_sample: Callable[[], LiveRun],
+        list_pids: Callable[[], Sequence[int]],
+        changes: Sequence[WorkerChange] = (),
+    ) -> None:
         self._take_sample = take_sample
         self._list_pids = list_pids
+        self._changes = changes  # of the run, which adds to them
+        self._gains: dict[int, float] = {}
         self._lock = threading.Lock()
         self._first_sample = take_sample()
         self._samples: list[LiveRun] = []
@@ -56,12 +68,31 @@ class SeriesRecorder:
                 self._interval_ns *= 2
             sample = self._take_sample()
             self._samples.append(sample)
+            self._measure_gains(sample.taken_at_ns)
             self._measure_memory(sample.taken_at_ns)
 
     def stop(self) -> None:
         """End the thread. The samples stay."""
         self._stopping.set()
         self._thread.join()
+
+    def list_gains(self) -> list[float]:
+        """Return what each change of workers so far has gained; 0 if that cannot be told."""
+        with self._lock:
+            return [self._gains.get(number) or self._measure_gain(number) for number in range(len(self._changes))]
+
+    def _measure_gains(self, now_ns: int) -> None:
+        """Measure the gain of each change once its time is over, before its samples are thinned."""
+        for number, change in enumerate(self._changes):
+            if number not in self._gains and change.done_ns and now_ns >= change.done_ns + self._gain_window_ns:
+                self._gains[number] = self._measure_gain(number)
+
+    def _measure_gain(self, number: int) -> float:
+        return measure_gain([self._first_sample, *self._samples], self._changes, number, self._gain_window_ns)
+
+    @property
+    def _gain_window_ns(self) -> int:
+        return max(_GAIN_WINDOW_NS, 2 * self._interval_ns)
 
     def to_series(self, plan: Plan, started_ns: int) -> Series:
         """Return the series so far. `started_ns`: the time of `perf_counter_ns` at which the run began."""
@@ -71,7 +102,7 @@ class SeriesRecorder:
         return Series(
             times_ns=tuple(sample.taken_at_ns - started_ns for sample in samples[1:]),
             stages=tuple(
-                _make_stage_series(process.name, process.workers, [sample.stages[index] for sample in samples])
+                _make_stage_series(process.name, [sample.stages[index] for sample in samples])
                 for index, process in enumerate(plan.processes)
             ),
             hops=tuple(
@@ -131,18 +162,49 @@ class _MemoryCurve:
             self.points.append((now_ns, nbytes))
 
 
-def _make_stage_series(name: str, workers: int, samples: Sequence[LiveStage]) -> StageSeries:
+def _make_stage_series(name: str, samples: Sequence[LiveStage]) -> StageSeries:
     def compute_share(count: Callable[[LiveStage], int]) -> tuple[float, ...]:
         return tuple(min(round(share, 3), 1.0) for share in divide_by_covered_time(samples, count))
 
     items_per_ns = divide_by_covered_time(samples, lambda sample: sample.items)
+    workers = [sample.workers for sample in samples]
+    means = [(before + after) / 2 for before, after in pairwise(workers)]
     return StageSeries(
         name=name,
-        items_per_s=tuple(round(rate * 1e9 * workers, 1) for rate in items_per_ns),
+        items_per_s=tuple(round(rate * 1e9 * mean, 1) for rate, mean in zip(items_per_ns, means, strict=True)),
         busy=compute_share(lambda sample: sample.busy_ns),
         starved=compute_share(lambda sample: sample.starved_ns),
         blocked=compute_share(lambda sample: sample.blocked_ns),
+        workers=tuple(workers[1:]) if len(set(workers)) > 1 else (),
     )
+
+
+def measure_gain(samples: Sequence[LiveRun], changes: Sequence[WorkerChange], number: int, window_ns: int) -> float:
+    """Return how much faster a stage was after a change of its workers than before; 0.5: half as fast again.
+
+    Compared are the samples of `window_ns` on both sides, as far as no other change of the run lies there; 0 if these
+    are less than a second, or hold too few items to tell.
+    """
+    change, group = changes[number], changes[number].group
+    if change.failure or not change.done_ns:
+        return 0.0
+    others = [each for each in changes if each is not change and not each.failure]
+    first_ns = max([each.done_ns for each in others if each.asked_ns <= change.asked_ns], default=0)
+    last_ns = min(
+        [each.asked_ns for each in others if each.asked_ns > change.asked_ns], default=change.done_ns + window_ns
+    )
+    before = _measure_rate(samples, group, max(change.asked_ns - window_ns, first_ns), change.asked_ns)
+    after = _measure_rate(samples, group, change.done_ns, min(change.done_ns + window_ns, last_ns))
+    return after / before - 1 if before and after else 0.0
+
+
+def _measure_rate(samples: Sequence[LiveRun], group: int, begin_ns: int, end_ns: int) -> float:
+    """Return the items per ns of a process between two times, from its first item on; 0 if the samples cannot tell."""
+    inside = [sample for sample in samples if begin_ns <= sample.taken_at_ns <= end_ns and sample.stages[group].items]
+    if not inside or inside[-1].taken_at_ns - inside[0].taken_at_ns < _MIN_GAIN_TIME_NS:
+        return 0.0
+    items = inside[-1].stages[group].items - inside[0].stages[group].items
+    return items / (inside[-1].taken_at_ns - inside[0].taken_at_ns) if items >= _MIN_GAIN_ITEMS else 0.0
 
 
 def divide_by_covered_time(samples: Sequence[LiveStage], count: Callable[[LiveStage], int]) -> list[float]:

@@ -272,7 +272,7 @@ class _Estimator:
         pair = max(options, key=self._predict)
         yield self._make_layout_change("fuse", pair)
         chain = fuse_neighbours(self._layout, self._costs, self._budget)
-        if chain != pair and self._predict(chain) > self._predict(pair):
+        if chain not in {pair, self._layout} and self._predict(chain) > self._predict(pair):
             yield self._make_layout_change("fuse", chain)
 
     def _change_layout(self) -> Iterator[WhatIf]:

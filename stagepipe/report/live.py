@@ -15,7 +15,7 @@ import msgspec
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate, make_html_table
 from stagepipe.report.record import StageTally, WorkerLoad
-from stagepipe.report.utilization import MIN_LIMITING_UTILIZATION
+from stagepipe.report.utilization import MIN_LIMITING_UTILIZATION, format_count
 
 LIVE_SCHEMA = "stagepipe.top/1"
 
@@ -163,6 +163,19 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         out = f"{self.files_out:,} file{'' if self.files_out == 1 else 's'}" if self.files_out else out
         return f"{self.items_done:,}{of_total} items in" + (f", {out} out" if out else "")
 
+    def format_last_change(self, arrow: str = "→") -> str:
+        """Format the last change of a number of workers; "" if none was seen.
+
+        >>> change = LiveWorkerChange(stage="decode", before=3, after=4, at_ns=8 * 10**9)
+        >>> LiveRun(elapsed_ns=20 * 10**9, last_change=change).format_last_change()
+        'decode 3 → 4 workers, 12 s ago'
+        """
+        change = self.last_change
+        if change is None:
+            return ""
+        ago = format_ns(max(self.elapsed_ns - change.at_ns, 0))
+        return f"{change.stage} {change.before} {arrow} {format_count(change.after, 'workers')}, {ago} ago"
+
     def pair_rows(self) -> list[tuple[LiveStage, LiveHop]]:
         """Return each row with the hop that leads to it; that of the first has no target."""
         no_hop = LiveHop(source="", target="")
@@ -174,7 +187,8 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         rows = [[row.name, *(column.cell(row, hop) for column in columns)] for row, hop in self.pair_rows()]
         limit = f"limited by {self.limited_by}" if self.limited_by else "no limit: no stage works most of its time"
         heading = ["stage", *(column.heading for column in columns)]
-        return make_html_table(f"{self.name}: {self.format_items()}, {self.state}", heading, rows, [limit])
+        notes = [limit, *filter(None, [self.format_last_change()])]
+        return make_html_table(f"{self.name}: {self.format_items()}, {self.state}", heading, rows, notes)
 
 
 @dataclass(frozen=True, kw_only=True)

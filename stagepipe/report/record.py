@@ -312,9 +312,9 @@ class WorkerChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that a stage got or gave up while the run went on: `workers` after it, `delta` more (1 or -1).
 
     It was decided `at_ns` after the start of the run, for `reason`, and done `took_ns` later: the worker was ready, or
-    had left; 0: the run ended before. Gains are shares of the rate of the stage, 0 while unknown: `expected_gain` is
-    that of the decision, `measured_gain` compares some seconds before and after. With a `failure`, which says why no
-    worker could start, nothing has changed.
+    took no more items; 0: the run ended before. Gains are shares of the rate of the stage, 0 while unknown:
+    `expected_gain` is that of the decision, `measured_gain` compares some seconds before and after. With a `failure`,
+    which says why no worker could start, nothing has changed.
     """
 
     at_ns: int

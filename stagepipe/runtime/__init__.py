@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         WORKER_START_HOOK,
         StallRestart,
         Supervisor,
+        WorkerChange,
         WorkerRestart,
         compute_wanted_bytes,
     )
@@ -124,6 +125,7 @@ __all__ = [
     "StallRestart",
     "Supervisor",
     "UnpicklableResultError",
+    "WorkerChange",
     "WorkerRestart",
     "compute_wanted_bytes",
     "count_outputs",

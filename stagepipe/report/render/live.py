@@ -55,8 +55,12 @@ def render_live_run(
             yield _make_line(_fit(_list_progress(run, total), width))
         if view == "headline" or not run.stages or (fits_height and height <= _OTHER_LINES[view]):
             return
-        room = max(height - _OTHER_LINES[view], 1) if fits_height else len(run.stages)
+        has_change = view == "top" and run.last_change is not None
+        room = max(height - _OTHER_LINES[view] - has_change, 1) if fits_height else len(run.stages)
         yield _draw_limit(run, width)
+        if has_change:
+            text = run.format_last_change("->" if options.ascii_only else "→")
+            yield _make_line(shorten(text, width), "dim")
         if view == "top":
             yield Text()
         yield FoldingTable("", _make_columns(run, view, room, width, ascii_only=options.ascii_only))

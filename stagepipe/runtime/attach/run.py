@@ -43,9 +43,10 @@ from stagepipe.timing import LAYOUT_VERSION, Board, BoardLayout, read_layout_ver
 
 
 class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A process: its stages by name, the rows of the user that they belong to, and the number of its workers.
+    """A process: its stages by name, the rows of the user that they belong to, and its workers when the run begins.
 
-    It makes one output of `items_per_output` inputs; 0: of as many as fit into a part of a sink.
+    Their number follows the work between `min_workers` and `max_workers`; 0: it is fixed. The process makes one output
+    of `items_per_output` inputs; 0: of as many as fit into a part of a sink.
     """
 
     stages: tuple[str, ...]
@@ -53,6 +54,13 @@ class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     kind: Literal["source", "stage", "sink"] = "stage"
     items_per_output: int = 1
+    min_workers: int = 0
+    max_workers: int = 0
+
+    @property
+    def slot_count(self) -> int:
+        """The most workers at a time: the board has a region for each."""
+        return max(self.workers, self.max_workers)
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,11 +108,14 @@ def _describe_process(process: ProcessPlan, following: ProcessPlan) -> ProcessDe
     rows = tuple(stage.part_of or stage.name for stage in process.stages)
     if makes_parts:  # for several sinks: it counts as the first of them
         rows = (following.first_stage.part_of or following.name,) * len(rows)
+    bounds = process.worker_bounds
     return ProcessDescription(
         stages=tuple(stage.name for stage in process.stages),
         rows=rows,
         kind="source" if process.role is ProcessRole.SOURCE else "sink" if is_sink else "stage",
         workers=process.workers,
+        min_workers=0 if bounds is None else bounds.minimum,
+        max_workers=0 if bounds is None else bounds.maximum,
         items_per_output=0 if makes_parts else math.prod(stage.items_per_output for stage in process.stages),
     )
 

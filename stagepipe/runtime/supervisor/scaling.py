@@ -24,6 +24,8 @@ from stagepipe.runtime.supervisor.workers import RunResources, WorkerPool, Worke
 from stagepipe.timing import ProcessCounter, ProcessState
 
 _log = logging.getLogger("stagepipe")
+_change_log = logging.getLogger("stagepipe.workers")
+"""A line for each change, which `--log-json` writes too."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class WorkerScaling:
         change = self._note(slot, workers, -1)
         self._retiring.add(slot.process_index)
         self._tell_to_retire(slot.process_index)
-        change.done_ns = perf_counter_ns()
+        _finish(change)
 
     def _tell_to_retire(self, process_index: int) -> None:
         self._resources.board.region(process_index)[ProcessCounter.PROCESS_STATE] = ProcessState.RETIRING
@@ -167,7 +169,7 @@ class WorkerScaling:
         process_index = worker.slot.process_index
         change = self._starting.pop(process_index, None)
         if change is not None:
-            change.done_ns = perf_counter_ns()
+            _finish(change)
         if process_index in self._retiring:
             self._tell_to_retire(process_index)
 
@@ -214,3 +216,11 @@ class WorkerScaling:
         self._starting.pop(slot.process_index, None)
         self._resources.empty_slot(slot, era)
         self._on_event(Retired(slot.process_index))
+
+
+def _finish(change: WorkerChange) -> None:
+    change.done_ns = perf_counter_ns()
+    reason = f": {change.cause.reason}" if change.cause.reason else ""
+    numbers = {"stage": change.stage, "workers": change.workers, "delta": change.delta}
+    before = change.workers - change.delta
+    _change_log.info("%s %d -> %d workers%s", change.stage, before, change.workers, reason, extra=numbers)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
 import re
 import sys
 
 import pytest
 
-from stagepipe.cli.progress import ProgressDisplay
+from stagepipe.cli.progress import ProgressDisplay, redirect_stderr_to_json
 from stagepipe.report import LiveHop, LiveRun, LiveStage, format_progress_line
 
 SECOND = 1_000_000_000
@@ -116,3 +118,25 @@ def test_quiet_prints_nothing(monkeypatch, terminal):
     with ProgressDisplay(total=10, quiet=True) as display:
         display.update(progress_at(100))
     assert target.getvalue() == ""
+
+
+def test_a_change_of_workers_is_a_line_of_json_and_other_news_is_none(monkeypatch):
+    target = io.StringIO()
+    monkeypatch.setattr("sys.stderr", target)
+    log = logging.getLogger("stagepipe.workers")
+    level = log.level
+    with redirect_stderr_to_json():
+        log.info("decode 1 -> 2 workers: busy", extra={"stage": "decode", "workers": 2, "delta": 1})
+        logging.getLogger("stagepipe").info("news")
+    assert log.level == level
+    [line] = [json.loads(text) for text in target.getvalue().splitlines()]
+    del line["time"]
+    assert line == {
+        "level": "INFO",
+        "stage": "decode",
+        "worker": None,
+        "logger": "stagepipe.workers",
+        "workers": 2,
+        "delta": 1,
+        "message": "decode 1 -> 2 workers: busy",
+    }

@@ -11,7 +11,15 @@ import pytest
 from rich.console import Console
 
 from stagepipe import Pipeline
-from stagepipe.report import LIVE_SCHEMA, LiveHop, LivePercentiles, LiveRun, LiveStage, render_live_run
+from stagepipe.report import (
+    LIVE_SCHEMA,
+    LiveHop,
+    LivePercentiles,
+    LiveRun,
+    LiveStage,
+    LiveWorkerChange,
+    render_live_run,
+)
 from tests.support.command import call_here
 from tests.support.kills import until
 from tests.support.pipelines import pipeline, stage
@@ -108,6 +116,18 @@ def test_nothing_wraps_and_the_limit_is_named_at_any_width(width):
         assert lines[2].startswith("decode_") or "..." in lines[2]
         assert "limits the run" in lines[2]
         assert any(line.startswith("> decode_") and "quick" not in line.split("...")[0] for line in lines)
+
+
+def test_the_last_change_of_workers_has_a_line_below_the_limit():
+    change = LiveWorkerChange(stage="decode", before=1, after=2, at_ns=63 * 10**9)
+    run = msgspec.structs.replace(RUN, last_change=change)
+    lines = draw(run, 120)
+    assert lines[3] == "decode 1 → 2 workers, 12 s ago"
+    assert lines[:3] + lines[4:] == TABLE.strip("\n").splitlines()
+    assert lines[3] not in draw(run, 120, view="progress")
+    assert "decode 1 → 2 workers, 12 s ago" in run._repr_html_()
+    many = tuple(LiveStage(name=f"stage_{n}", work=n / 40, busy=n / 40) for n in range(40))
+    assert len(draw(msgspec.structs.replace(run, stages=many, hops=()), 80, fits_height=True)) < 25
 
 
 def test_a_low_terminal_shows_the_rows_that_work_most():

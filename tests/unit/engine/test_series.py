@@ -10,15 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from stagepipe.engine import series as series_module
-from stagepipe.engine.series import SeriesRecorder
+from stagepipe.engine.series import SeriesRecorder, measure_gain
 from stagepipe.report import LiveRun, LiveStage, Series
+from stagepipe.runtime import WorkerChange
+from stagepipe.runtime.supervisor import ChangeCause
 
 SECOND_NS = 1_000_000_000
 ONE_STAGE: Any = SimpleNamespace(
     processes=(SimpleNamespace(name="work", workers=2, stages=(SimpleNamespace(name="work"),)),),
     hops=(SimpleNamespace(target="sink"),),
 )
-NOTHING = LiveStage(name="work")
+NOTHING = LiveStage(name="work", workers=2)
 
 
 def make_sample(
@@ -51,6 +53,72 @@ def test_counts_are_divided_by_the_time_that_they_are_about():
     assert (stage.busy, stage.starved, stage.blocked) == ((0.5, 0.0), (0.25, 0.0), (0.0, 0.0))
     assert [(hop.source, hop.target, hop.queued) for hop in series.hops] == [("work", "sink", (0.0, 0.0))]
     assert series.shared_memory_bytes == (100, 200)
+
+
+def test_the_rate_is_that_of_the_workers_that_there_are():
+    """One worker does 10 items/s; a second one is there from 2 s on."""
+    points = [(0, 1, 0, 0), (1, 1, 1, 10), (2, 2, 2, 20), (3, 2, 4, 40), (4, 2, 6, 60)]
+    samples = [
+        make_sample(second, replace(NOTHING, workers=workers, covered_ns=covered_s * SECOND_NS, items=items))
+        for second, workers, covered_s, items in points
+    ]
+    (stage,) = record(samples).stages
+    assert stage.items_per_s == (10.0, 15.0, 20.0, 20.0)
+    assert stage.workers == (1, 2, 2, 2)
+    unchanged = [replace(sample, stages=(replace(sample.stages[0], workers=2), sample.stages[1])) for sample in samples]
+    assert record(unchanged).stages[0].workers == ()
+
+
+def make_change(asked_s: float, *, took_s: float = 0.0, delta: int = 1, **more: Any) -> WorkerChange:
+    asked_ns = int(asked_s * SECOND_NS)
+    done_ns = asked_ns + int(took_s * SECOND_NS)
+    fields = {"group": 0, "stage": "work", "workers": 2, "cause": ChangeCause(), **more}
+    return WorkerChange(asked_ns=asked_ns, done_ns=done_ns, delta=delta, **fields)
+
+
+def sample_rates(*rates: tuple[float, float]) -> list[LiveRun]:
+    """Samples every quarter of a second: (until this second, so many items/s)."""
+    samples, items, now_s = [], 0.0, 0.0
+    for end_s, rate in rates:
+        while now_s < end_s:
+            samples.append(make_sample(now_s, replace(NOTHING, items=round(items))))
+            now_s, items = now_s + 0.25, items + rate / 4
+    return samples
+
+
+@pytest.mark.parametrize(
+    "changes, gain",
+    [
+        ([make_change(10)], 0.5),
+        ([make_change(10, took_s=2)], 0.5),  # while the new worker starts, nothing is compared
+        ([make_change(10), make_change(13, delta=-1)], 0.5),
+        ([make_change(10), make_change(10.5)], 0.0),  # half a second between two changes says nothing
+        ([make_change(10, failure="no memory")], 0.0),
+        ([make_change(10, took_s=-10)], 0.0),  # it is not done
+    ],
+)
+def test_the_gain_of_a_change_is_the_rate_after_it_against_that_before(changes: list[WorkerChange], gain: float):
+    until_done_s = 12 if changes[0].done_ns > 10 * SECOND_NS else 10
+    after = (20, 40) if len(changes) > 1 else (20, 60)
+    samples = sample_rates((1, 0), (until_done_s, 40), (13, 60), after)
+    assert measure_gain(samples, changes, 0, 5 * SECOND_NS) == pytest.approx(gain, abs=0.03)
+
+
+def test_the_wait_for_the_first_item_is_not_the_rate_before_a_change():
+    samples = sample_rates((3, 0), (5, 40), (10, 80))
+    assert measure_gain(samples, [make_change(5)], 0, 5 * SECOND_NS) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_gain_is_measured_before_its_samples_are_thinned(monkeypatch):
+    monkeypatch.setattr(series_module, "_MAX_SAMPLES", 80)
+    samples = sample_rates((10, 40), (200, 60))
+    recorder = SeriesRecorder(iter(samples).__next__, list, [make_change(10)])
+    try:
+        for _ in samples[1:]:
+            recorder.add_sample()
+        assert recorder.list_gains() == [pytest.approx(0.5, abs=0.05)]
+    finally:
+        recorder.stop()
 
 
 def test_a_queue_is_there_before_its_messages_are_received():
