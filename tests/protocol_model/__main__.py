@@ -25,7 +25,8 @@ or takes too long. In some, packets vanish, so that nothing can move until the s
 have several entries, and most items without a cursor become chunks: consecutive items in one block, parts of an item
 too, with room for tombstones. A process holds entries and a chunk back until it has to wait. A reader takes a chunk
 item by item, so that kills, seeks and batches come between any two of them. Some sources send ranges of numbers, and
-the workers make the items. In some stages a worker has several items in progress.
+the workers make the items. In some stages a worker has several items in progress. In half of the pipelines workers come
+and go at random steps, also while others die: an empty slot gets one, and one retires. Those die too.
 
 It leaves out any order with Batch or Shuffle, stages that take a list of items, memory limits, and real releases: here
 a release takes effect at once and is never lost. It does not check how far a window lets a process run ahead, only that

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from typing import Any, NamedTuple
 
 WIPED = "WIPED"
@@ -54,6 +54,16 @@ class Memory:
         """The values of a chunk, or as many times `WIPED`."""
         values = self.read(block)
         return (WIPED,) * rows if values == WIPED else values
+
+    def has_blocks(self, owner: str, era: int) -> bool:
+        """Whether a block that `owner` has allocated in this era is in use."""
+        return any(block.owner == owner and block.era == era for block in self.values)
+
+    def wipe_slot(self, owner: str, eras: Container[int]) -> None:
+        """The slot of `owner` is empty: nobody uses the blocks of these eras, whose pages go back to the kernel."""
+        for block in [block for block in self.values if block.owner == owner and block.era in eras]:
+            del self.values[block]
+            del self._references[block]
 
     def wipe_before(self, era: int, leased: Collection[Block]) -> None:
         """Free the blocks of older eras, except those that a live process still leases."""

@@ -141,6 +141,11 @@ class Outbox:
         """Whether another entry must wait for room in the hop."""
         return len(self.entries) + bool(self.rows) >= self._max_entries - 1 and self._hop.is_full()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is held back."""
+        return not self.entries and not self.rows
+
     def put(self, entry: Entry) -> None:
         """Hold an entry back, or write it with those held back."""
         joins = entry.value is not None or (entry.kind is EntryKind.TOMBSTONE and entry.after is None)

@@ -26,6 +26,9 @@ _SUPERVISOR_CHANCE = 0.2
 _KILL_CHANCE = 0.004
 _REPORT_CHANCE = 0.05
 _LOSS_CHANCE = 0.02
+_CHANGE_CHANCE = 0.02
+_MAX_CHANGES = 30
+"""Of workers, in an epoch. While they go on, it does not show that nothing moves."""
 _MAX_DEATHS = 1000
 """More mean that the item that kills is not found."""
 
@@ -39,9 +42,12 @@ class StageStep:
     deadly: DeadlyValues | None = None
     threads: int = 1
     """How many items may be in progress in a worker."""
+    spare_slots: int = 0
+    """How many more workers the stage may have."""
 
     def __str__(self) -> str:
-        return f"stage * {self.workers}" + (f" of {self.threads} threads" if self.threads > 1 else "")
+        most = f"..{self.workers + self.spare_slots}" if self.spare_slots else ""
+        return f"stage * {self.workers}{most}" + (f" of {self.threads} threads" if self.threads > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -105,9 +111,16 @@ class Pipeline:
         self.hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
         source = Source(self.shared, self.hops[0], items=items, window=window, stream=stream, sends_ranges=sends_ranges)
         self.processes: list[Process] = [source]
+        self._changing: list[list[Process]] = []
+        """The slots of each stage whose workers come and go."""
         segment = 0
         for stage, step in enumerate(steps):
-            self.processes += self._processes_of(step, stage, segment)
+            processes = self._processes_of(step, stage, segment)
+            self.processes += processes
+            if isinstance(step, StageStep) and step.spare_slots:
+                self._changing.append(processes)
+                for process in processes[step.workers :]:
+                    process.is_dormant = True
             segment += isinstance(step, GroupingStep)
         self.sink = Sink(segment, self.shared, incoming=self.hops[-1])
         self.processes.append(self.sink)
@@ -118,12 +131,14 @@ class Pipeline:
     def start(self, *, epoch: int, cursor: Cursor | None = None) -> None:
         """Begin an epoch, at its start or at a cursor. An iteration that still runs must be stopped first."""
         self.sink.delivered = []
+        self._changes_left = self._rnd.randint(0, _MAX_CHANGES) if self._changing else 0
         self.supervisor.start(cursor, epoch)
 
     def run(self, kills: int, losses: int = 0) -> Outcome:
         """Run to the end of the epoch.
 
-        Up to `kills` processes die on the way, and up to `losses` packets vanish, each after another delivery.
+        Up to `kills` processes die on the way, and up to `losses` packets vanish, each after another delivery. Where
+        stages have spare slots, workers come and go.
         """
         idle = 0
         troubles = Troubles(kills, losses)
@@ -163,6 +178,7 @@ class Pipeline:
             troubles.delivered = delivered
         if chance > 1 - _REPORT_CHANCE:
             self.supervisor.report_dropped_leases()
+        self._change_workers()
 
     def _outcome(self, idle: int) -> Outcome | None:
         if self.supervisor.has_failed:
@@ -175,6 +191,7 @@ class Pipeline:
     def advance(self, rnd: random.Random) -> None:
         """Let the supervisor or a process do a step."""
         self.supervisor.observe()
+        self._change_workers()
         if self.supervisor.asking:
             self.supervisor.answer()
         elif not self.supervisor.is_settled and rnd.random() < 0.3:
@@ -187,14 +204,15 @@ class Pipeline:
         process = rnd.choice(self.processes)
         was_dead = process.dead
         moved = process.step()
-        if process.dead and not was_dead:
+        if process.dead and not was_dead and not process.has_left:
             self.supervisor.handle_death(process)
             return True
         return moved
 
     def leaked_blocks(self) -> int:
         """After a run: blocks that no entry in flight accounts for. 0 while a process is late or leases blocks."""
-        late = any(process.generation != self.supervisor.machine.generation for process in self.processes)
+        present = [process for process in self.processes if not (process.is_dormant or process.has_left)]
+        late = any(process.generation != self.supervisor.machine.generation for process in present)
         if late or any(process.leases for process in self.processes):
             return 0
         in_hops = sum(count_blocks(packet) for hop in self.hops for packet in hop.queue)
@@ -215,7 +233,7 @@ class Pipeline:
                     threads=step.threads,
                     **hops,
                 )
-                for worker in range(step.workers)
+                for worker in range(step.workers + step.spare_slots)
             ]
         name = f"{step.grouping.value} {stage}"
         return [
@@ -226,6 +244,19 @@ class Pipeline:
 
     def _is_current(self) -> bool:
         return self.sink.generation == self.supervisor.machine.generation and not self.supervisor.asking
+
+    def _change_workers(self) -> None:
+        """At times add a worker to a stage, or tell one to retire, but never the last."""
+        if not self._changes_left or self._rnd.random() > _CHANGE_CHANCE:
+            return
+        self._changes_left -= 1
+        slots = self._rnd.choice(self._changing)
+        working = [process for process in slots if self.supervisor.works(process)]
+        process = self._rnd.choice(slots)
+        if process.is_dormant:
+            self.supervisor.add(process)
+        elif process in working and len(working) > 1:
+            self.supervisor.retire(process)
 
     def _kill_one(self) -> None:
         process = self._rnd.choice(self.processes)

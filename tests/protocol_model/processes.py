@@ -86,6 +86,12 @@ class Process:
         self.timed_out: CurrentItem | None = None
         """The item that was in progress for too long, so that the process was killed."""
         self.dead = True
+        self.is_dormant = False
+        """Whether its slot has no process: it does not count."""
+        self.is_retiring = False
+        """Whether it takes no more packets, and leaves when nobody needs it."""
+        self.has_left = False
+        """Whether it has ended by itself, which the supervisor has not noticed."""
         self.first_era = 0
         """In which it was started. It waits for a seek of this era or a later one."""
         self.on_entry: Callable[[Process], None] = lambda process: None
@@ -106,6 +112,7 @@ class Process:
         if self.outbox:
             self.outbox.clear()
         self.dead = True
+        self.is_retiring = False
 
     def blocks_held(self) -> int:
         """How many blocks are inside the process without a lease, received or ready to be sent."""

@@ -124,7 +124,7 @@ def _with_troubles(case: Case, rnd: random.Random) -> Case:
     groups = any(isinstance(step, GroupingStep) for step in steps)
     return replace(
         case,
-        steps=steps,
+        steps=_with_spare_slots(steps, rnd),
         on_poison=on_poison,
         any_order=not groups and rnd.random() < 0.5,
         losses=0 if case.flaky or rnd.random() < 0.7 else rnd.randint(1, 6),
@@ -132,6 +132,12 @@ def _with_troubles(case: Case, rnd: random.Random) -> Case:
         max_rows=max_rows,
         sends_ranges=max_rows > 1 and not case.stream and isinstance(steps[0], StageStep) and rnd.random() < 0.5,
     )
+
+
+def _with_spare_slots(steps: list[Step], rnd: random.Random) -> list[Step]:
+    if rnd.random() < 0.5:
+        return steps
+    return [replace(step, spare_slots=rnd.randint(0, 3)) if isinstance(step, StageStep) else step for step in steps]
 
 
 def _make_deadly(step: Step, rnd: random.Random, max_kills: int) -> Step:

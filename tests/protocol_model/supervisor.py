@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from stagepipe.plan import StagePlan
 from stagepipe.runtime.protocol import ForcedSkip, StaleLeasesEvent, UnbatchedRange
 from stagepipe.runtime.supervisor.recovery import (
     Action,
+    Added,
     Answered,
     AskForCursor,
     BeginEra,
@@ -29,6 +30,7 @@ from stagepipe.runtime.supervisor.recovery import (
     Ready,
     Recovery,
     RestartPolicy,
+    Retired,
     SendSeek,
     Stall,
     Start,
@@ -92,22 +94,32 @@ class _BrokenPolicy(RestartPolicy):
         return named
 
 
+_IGNORED_EVENTS = {
+    Rule.SEND_SEEK_WHEN_READY: Ready,
+    Rule.FORGET_STALLS: Delivered,
+    Rule.COUNT_NEWCOMERS: Added,
+    Rule.FORGET_THE_RETIRED: Retired,
+}
+"""Rules that are broken where an event has no effect."""
+
+
 class _BrokenRecovery(Recovery):
     """The product's state machine, with one rule broken."""
 
-    def __init__(self, broken: Rule | None, processes: int, segments: int) -> None:
-        super().__init__(_BrokenPolicy(broken), range(processes), [1] * segments, [1] * segments)
+    def __init__(self, broken: Rule | None, processes: Iterable[int], segments: int) -> None:
+        super().__init__(_BrokenPolicy(broken), processes, [1] * segments, [1] * segments)
         self._broken = broken
 
     def on(self, event: Event) -> list[Action]:
-        if isinstance(event, Ready) and self._broken is Rule.SEND_SEEK_WHEN_READY:
-            return []
-        if isinstance(event, Delivered) and self._broken is Rule.FORGET_STALLS:
+        ignored = None if self._broken is None else _IGNORED_EVENTS.get(self._broken)
+        if ignored is not None and isinstance(event, ignored):
             return []
         era = self.era
         actions = super().on(event)
         if isinstance(event, StaleLeasesEvent) and self._broken is Rule.WIPE_AFTER_ENTRY:
             return [Wipe(era, [lease for _, leases in self._entries.values() for lease in leases])]
+        if isinstance(event, Retired) and self._broken is Rule.WIPE_AT_RETIREMENT:
+            return []
         if self._broken is Rule.BEGIN_ERA_AT_DEATH:
             self.era = era
         return actions
@@ -136,7 +148,8 @@ class Supervisor:
         self._processes = processes
         self._sink = sink
         self._on_poison = on_poison
-        self.machine = _BrokenRecovery(shared.broken, len(processes), sink.segment + 1)
+        present = [index for index, process in enumerate(processes) if not process.is_dormant]
+        self.machine = _BrokenRecovery(shared.broken, present, sink.segment + 1)
         self._now_ns = 0
         self._cursor: Cursor | None = None
         """The cursor that the latest seek named."""
@@ -147,7 +160,15 @@ class Supervisor:
         self._current: list[Seek] = []
         """The latest seek, by segment."""
         self._starting: list[Process] = []
-        self._not_ready: set[Process] = set()
+        self._not_ready: set[Process] = {process for process in processes if process.is_dormant}
+        self._added: set[Process] = set()
+        """Those that were added and have not become ready."""
+        self._retiring: set[Process] = set()
+        """Those that must retire, or whose successors must."""
+        self._told: list[Process] = []
+        """To whom the command to retire is on its way."""
+        self.changes = 0
+        """How many workers have come, when they are ready, or gone."""
         self._reports: deque[StaleLeasesEvent] = deque()
         self._reported: dict[Process, list[Block]] = {}
         self._delivered_before_seek = 0
@@ -176,12 +197,11 @@ class Supervisor:
 
     def handle_death(self, dead: Process) -> None:
         """A process has died. What it sent before has arrived."""
-        while self._reports:
-            self._do(self._reports.popleft())
-        self._reported.pop(dead, None)
-        self._not_ready.add(dead)
-        self._starting = [process for process in self._starting if process is not dead]
-        self.seeks = [(process, seek) for process, seek in self.seeks if process is not dead]
+        is_retired = dead in self._retiring and not self._shared.keeps(Rule.RECOVER_FROM_ANY_DEATH)
+        if dead in self._added or is_retired:
+            self._empty_slot(dead)
+            return
+        self._forget(dead)
         items = list(self._shared.board.current_items.pop(dead.name, {}).values())
         if dead.timed_out:
             items = [dead.timed_out] if self._shared.keeps(Rule.BLAME_WHAT_TIMED_OUT) else items[:1]
@@ -211,7 +231,7 @@ class Supervisor:
 
     def has_started(self, process: Process) -> bool:
         """Whether there is a process, though it may not be ready."""
-        return process in self._starting or process not in self._not_ready
+        return process in self._starting or not (process in self._not_ready or process.has_left)
 
     def recover_from_stall(self) -> None:
         """Nothing moves."""
@@ -240,12 +260,68 @@ class Supervisor:
             StaleLeasesEvent(process=self._processes.index(process), era=process.era, leases=leases)  # type: ignore[arg-type]
         )
 
+    # ------------------------------------------------------------------ workers that come and go
+
+    def works(self, process: Process) -> bool:
+        """Whether there is a worker, or will be soon, that takes items."""
+        return not process.is_dormant and process not in self._retiring
+
+    def add(self, process: Process) -> None:
+        """An empty slot gets a worker. Until it is ready, it receives no seek."""
+        process.is_dormant = False
+        process.first_era = self.machine.era
+        self._do(Added(self._processes.index(process)))
+        self._added.add(process)
+        self._starting.append(process)
+
+    def retire(self, process: Process) -> None:
+        """A worker must leave. One that is not ready learns of it when it is."""
+        self._retiring.add(process)
+        if process not in self._not_ready:
+            self._told.append(process)
+
+    def _tell_one(self) -> None:
+        process = self._told.pop(self._rnd.randrange(len(self._told)))
+        process.is_retiring = True
+
+    def _notice_one_that_left(self) -> None:
+        process = self._rnd.choice(self._left)
+        self.changes += 1
+        self._empty_slot(process)
+
+    @property
+    def _left(self) -> list[Process]:
+        return [process for process in self._processes if process.has_left]
+
+    def _empty_slot(self, process: Process) -> None:
+        """A worker has left by itself, or has never been ready."""
+        self._forget(process)
+        self._added.discard(process)
+        self._retiring.discard(process)
+        process.has_left = False
+        process.is_dormant = True
+        last_era = process.era
+        eras = range(last_era, last_era + 1) if self._shared.keeps(Rule.SPARE_OLDER_BLOCKS) else range(last_era + 1)
+        self._shared.memory.wipe_slot(process.name, eras)
+        self._do(Retired(self._processes.index(process)))
+
+    def _forget(self, process: Process) -> None:
+        """A process has ended. What it sent before has arrived; what was sent to it is lost."""
+        while self._reports:
+            self._do(self._reports.popleft())
+        self._reported.pop(process, None)
+        self._not_ready.add(process)
+        self._starting = [each for each in self._starting if each is not process]
+        self._told = [each for each in self._told if each is not process]
+        self.seeks = [(each, seek) for each, seek in self.seeks if each is not process]
+
     # ------------------------------------------------------------------ what the supervisor does next
 
     @property
     def is_settled(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.asking or self.seeks or self._starting or self._reports) and self.machine.next_start_ns is None
+        pending = (self.seeks, self._starting, self._reports, self._told, self._left)
+        return not (self.asking or any(pending)) and self.machine.next_start_ns is None
 
     def act(self) -> None:
         """Do one of the things that are to be done."""
@@ -255,6 +331,8 @@ class Supervisor:
             *([self._start_due] if self.machine.next_start_ns is not None else []),
             *([self._make_one_ready] if self._starting else []),
             *([self._take_report] if self._reports else []),
+            *([self._tell_one] if self._told else []),
+            *([self._notice_one_that_left] if self._left else []),
         ]
         if choices:
             self._rnd.choice(choices)()
@@ -271,6 +349,8 @@ class Supervisor:
 
     def _notify_one(self) -> None:
         process, seek = self.seeks.pop(self._rnd.randrange(len(self.seeks)))
+        if process.has_left or (process.is_retiring and not self._shared.keeps(Rule.ENTER_SEEKS_UNTIL_LEFT)):
+            return
         if seek.era >= process.first_era or not self._shared.keeps(Rule.WAIT_FOR_OWN_ERA):
             process.seek(seek)
 
@@ -280,7 +360,12 @@ class Supervisor:
     def _make_one_ready(self) -> None:
         process = self._starting.pop(self._rnd.randrange(len(self._starting)))
         self._not_ready.remove(process)
+        if process in self._added:
+            self._added.remove(process)
+            self.changes += 1
         self._do(Ready(self._processes.index(process)))
+        if process in self._retiring:
+            self._told.append(process)
 
     def _take_report(self) -> None:
         self._do(self._reports.popleft())

@@ -57,6 +57,8 @@ class Worker(Process):
         self.imposed_skips: frozenset[ImposedSkip] = frozenset()
         self._lone_items: frozenset[tuple[str, int]] = frozenset()
         self.received_seek: Seek | None = None
+        self.is_leaving = False
+        """Whether it has found that it may leave."""
 
     def seek(self, seek: Seek) -> None:
         """The control thread receives the seek; the main thread enters it between items."""
@@ -70,6 +72,7 @@ class Worker(Process):
         self.inbox.entries.clear()
         self.received_seek = None
         self.calls = []
+        self.is_leaving = False
 
     def blocks_held(self) -> int:
         """Made and not sent, held back, and in hand."""
@@ -79,6 +82,8 @@ class Worker(Process):
         """Send an entry, enter a seek, end a call, begin one or read a packet: the first that is possible."""
         if self.dead:
             return False
+        if self.is_retiring and (self.is_leaving or self._may_leave()):
+            return self._leave()
         if self.unsent:
             return self._send()
         if self.received_seek and not (self.calls and self.shared.keeps(Rule.END_CALLS_BEFORE_SEEK)):
@@ -88,6 +93,24 @@ class Worker(Process):
             self._end_call(self.shared.rnd.choice([call for call in self.calls if not call.has_ended]))
             return True
         return self._take_next() if self._may_go_on() else self.outbox.flush_before_wait()
+
+    def _may_leave(self) -> bool:
+        in_hand = (self.calls, self.rows, self.unsent, self.inbox.entries)
+        keeps = self.shared.keeps
+        if keeps(Rule.LEAVE_WITH_EMPTY_HANDS) and (any(in_hand) or not self.outbox.is_empty):
+            return False
+        return not (keeps(Rule.AWAIT_RELEASES) and self.memory.has_blocks(self.name, self.era))
+
+    def _leave(self) -> bool:
+        """Find that it may leave; then, in another step, end. Nothing comes into its hands between."""
+        if not self.is_leaving:
+            self.is_leaving = True
+            return True
+        if not self.shared.keeps(Rule.STOP_READING):
+            self.inbox.read()
+        self.die()
+        self.has_left = True
+        return True
 
     def _send(self) -> bool:
         if self.outbox.is_full():
@@ -117,7 +140,7 @@ class Worker(Process):
         if self.rows:
             self._begin_call(self.rows.popleft())
             return True
-        if not inbox.entries and inbox.read():
+        if not inbox.entries and not self.is_retiring and inbox.read():
             return True
         if not inbox.entries or self.must_wait_with(inbox.entries[0]):
             return self.outbox.flush_before_wait()
