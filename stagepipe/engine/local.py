@@ -347,9 +347,8 @@ class LocalRun(EngineRun):
     def _list_worker_changes(self) -> tuple[WorkerChangeRecord, ...]:
         if self._series is None:
             return ()
-        gains = self._series.list_gains()
-        changes = self._supervisor.worker_changes[: len(gains)]  # it may go on to add to them
-        return make_worker_changes(self.plan, changes, gains, self._consumer.statistics.take_snapshot().started_ns)
+        started_ns = self._consumer.statistics.take_snapshot().started_ns
+        return make_worker_changes(self.plan, self._series.list_changes(), started_ns)
 
     def close(self) -> None:
         """Stop the workers and release all resources. The record stays, unless the close itself was interrupted."""

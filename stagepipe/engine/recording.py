@@ -308,9 +308,9 @@ def _make_restart_reports(
 
 
 def make_worker_changes(
-    plan: Plan, changes: Sequence[WorkerChange], gains: Sequence[float], started_ns: int
+    plan: Plan, changes: Sequence[tuple[WorkerChange, float]], started_ns: int
 ) -> tuple[WorkerChangeRecord, ...]:
-    """Return the changes of numbers of workers. `gains` are as measured; the run began at `started_ns`."""
+    """Return the changes of numbers of workers, each with its measured gain. The run began at `started_ns`."""
     return tuple(
         WorkerChangeRecord(
             at_ns=change.asked_ns - started_ns,
@@ -323,7 +323,7 @@ def make_worker_changes(
             took_ns=max(change.done_ns - change.asked_ns, 0),
             failure=change.failure,
         )
-        for change, gain in zip(changes, gains, strict=True)
+        for change, gain in changes
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter_ns
 
@@ -25,7 +26,7 @@ _PSS_INTERVAL_NS = 10_000_000_000
 _GAIN_WINDOW_NS = 5_000_000_000
 _MIN_GAIN_TIME_NS = 1_000_000_000
 _MIN_GAIN_ITEMS = 8
-"""The rates before and after a change of workers are compared over this time, and not over less or fewer items."""
+"""The rate after a change of workers is that of this time; none is told of less time or fewer items."""
 _MAX_PSS_SHARE = 0.0005
 """The kernel walks all pages of a worker for its PSS, some milliseconds: at most this share of the time."""
 
@@ -48,6 +49,7 @@ class SeriesRecorder:
         self._list_pids = list_pids
         self._changes = changes  # of the run, which adds to them
         self._gains: dict[int, float] = {}
+        """Of the changes that are known, by the time at which they were asked for."""
         self._lock = threading.Lock()
         self._first_sample = take_sample()
         self._samples: list[LiveRun] = []
@@ -76,19 +78,30 @@ class SeriesRecorder:
         self._stopping.set()
         self._thread.join()
 
-    def list_gains(self) -> list[float]:
-        """Return what each change of workers so far has gained; 0 if that cannot be told."""
+    def list_changes(self) -> list[tuple[WorkerChange, float]]:
+        """Return the changes of workers so far, those of one decision together, and what each has gained.
+
+        The gain is 0 if it cannot be told.
+        """
         with self._lock:
-            return [self._gains.get(number) or self._measure_gain(number) for number in range(len(self._changes))]
+            changes = merge_changes(self._changes)
+            return [
+                (change, self._gains.get(change.asked_ns) or self._measure_gain(changes, number))
+                for number, change in enumerate(changes)
+            ]
 
     def _measure_gains(self, now_ns: int) -> None:
         """Measure the gain of each change once its time is over, before its samples are thinned."""
-        for number, change in enumerate(self._changes):
-            if number not in self._gains and change.done_ns and now_ns >= change.done_ns + self._gain_window_ns:
-                self._gains[number] = self._measure_gain(number)
+        if not self._changes:
+            return
+        changes = merge_changes(self._changes)
+        for number, change in enumerate(changes):
+            is_over = change.done_ns and now_ns >= change.done_ns + self._gain_window_ns
+            if is_over and change.asked_ns not in self._gains:
+                self._gains[change.asked_ns] = self._measure_gain(changes, number)
 
-    def _measure_gain(self, number: int) -> float:
-        return measure_gain([self._first_sample, *self._samples], self._changes, number, self._gain_window_ns)
+    def _measure_gain(self, changes: Sequence[WorkerChange], number: int) -> float:
+        return measure_gain([self._first_sample, *self._samples], changes, number, self._gain_window_ns)
 
     @property
     def _gain_window_ns(self) -> int:
@@ -179,11 +192,24 @@ def _make_stage_series(name: str, samples: Sequence[LiveStage]) -> StageSeries:
     )
 
 
+def merge_changes(changes: Sequence[WorkerChange]) -> list[WorkerChange]:
+    """Return the changes with those as one that a decision has made one after the other."""
+    merged: list[WorkerChange] = []
+    for change in list(changes):  # the supervisor's thread adds to them
+        last = merged[-1] if merged else None
+        if last is not None and change.cause is last.cause and not last.failure and not change.failure:
+            merged[-1] = replace(last, workers=change.workers, delta=last.delta + change.delta, done_ns=change.done_ns)
+        else:
+            merged.append(change)
+    return merged
+
+
 def measure_gain(samples: Sequence[LiveRun], changes: Sequence[WorkerChange], number: int, window_ns: int) -> float:
     """Return how much faster a stage was after a change of its workers than before; 0.5: half as fast again.
 
-    Compared are the samples of `window_ns` on both sides, as far as no other change of the run lies there; 0 if these
-    are less than a second, or hold too few items to tell.
+    What came before is the shortest time of a second or more with enough items to tell: the change may answer a shift
+    of the load that was not much earlier. What came after is `window_ns`. Both end at other changes of the run; 0 if
+    that leaves too little.
     """
     change, group = changes[number], changes[number].group
     if change.failure or not change.done_ns:
@@ -193,7 +219,10 @@ def measure_gain(samples: Sequence[LiveRun], changes: Sequence[WorkerChange], nu
     last_ns = min(
         [each.asked_ns for each in others if each.asked_ns > change.asked_ns], default=change.done_ns + window_ns
     )
-    before = _measure_rate(samples, group, max(change.asked_ns - window_ns, first_ns), change.asked_ns)
+    starts_ns = [sample.taken_at_ns for sample in reversed(samples) if sample.taken_at_ns < change.asked_ns]
+    earliest_ns = max(change.asked_ns - window_ns, first_ns)
+    rates = (_measure_rate(samples, group, ns, change.asked_ns) for ns in starts_ns if ns >= earliest_ns)
+    before = next(filter(None, rates), 0.0)
     after = _measure_rate(samples, group, change.done_ns, min(change.done_ns + window_ns, last_ns))
     return after / before - 1 if before and after else 0.0
 

@@ -309,7 +309,7 @@ class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that a stage got or gave up while the run went on: `workers` after it, `delta` more (1 or -1).
+    """Workers that a stage got or gave up while the run went on: `workers` after it, `delta` more; negative: fewer.
 
     It was decided `at_ns` after the start of the run, for `reason`, and done `took_ns` later: the worker was ready, or
     took no more items; 0: the run ended before. Gains are shares of the rate of the stage, 0 while unknown:

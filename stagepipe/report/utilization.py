@@ -186,7 +186,7 @@ def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
 
 def count_starts(stage: StageRecord, record: RunRecord) -> int:
     """Return how many workers of a stage have started, without those in the place of one that died."""
-    left = sum(change.delta < 0 for change in record.worker_changes if change.stage == stage.name)
+    left = sum(max(-change.delta, 0) for change in record.worker_changes if change.stage == stage.name)
     return max(stage.workers + left, 1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stagepipe.engine import series as series_module
-from stagepipe.engine.series import SeriesRecorder, measure_gain
+from stagepipe.engine.series import SeriesRecorder, measure_gain, merge_changes
 from stagepipe.report import LiveRun, LiveStage, Series
 from stagepipe.runtime import WorkerChange
 from stagepipe.runtime.supervisor import ChangeCause
@@ -104,6 +104,24 @@ def test_the_gain_of_a_change_is_the_rate_after_it_against_that_before(changes: 
     assert measure_gain(samples, changes, 0, 5 * SECOND_NS) == pytest.approx(gain, abs=0.03)
 
 
+def test_what_one_decision_did_step_by_step_is_one_change():
+    cause, other = ChangeCause("busy"), ChangeCause("busy")
+    changes = [
+        make_change(1, workers=2, cause=cause),
+        make_change(2, took_s=1, workers=3, cause=cause),
+        make_change(4, workers=4, cause=other),
+        make_change(5, workers=5, cause=other, failure="no memory"),
+        make_change(6, workers=3, delta=-1),
+    ]
+    merged = [(each.workers, each.delta, (each.done_ns - each.asked_ns) / SECOND_NS) for each in merge_changes(changes)]
+    assert merged == [(3, 2, 2.0), (4, 1, 0.0), (5, 1, 0.0), (3, -1, 0.0)]
+
+
+def test_a_shift_of_the_load_is_no_loss_of_the_change_that_answers_it():
+    samples = sample_rates((8, 200), (10, 40), (20, 80))
+    assert measure_gain(samples, [make_change(10)], 0, 5 * SECOND_NS) == pytest.approx(1.0, abs=0.1)
+
+
 def test_the_wait_for_the_first_item_is_not_the_rate_before_a_change():
     samples = sample_rates((3, 0), (5, 40), (10, 80))
     assert measure_gain(samples, [make_change(5)], 0, 5 * SECOND_NS) == pytest.approx(1.0, abs=0.1)
@@ -116,7 +134,7 @@ def test_a_gain_is_measured_before_its_samples_are_thinned(monkeypatch):
     try:
         for _ in samples[1:]:
             recorder.add_sample()
-        assert recorder.list_gains() == [pytest.approx(0.5, abs=0.05)]
+        assert [gain for _, gain in recorder.list_changes()] == [pytest.approx(0.5, abs=0.05)]
     finally:
         recorder.stop()
 
