@@ -59,6 +59,7 @@ from benchmarks.common.turn import (
     run_turn,
 )
 from benchmarks.peers.__main__ import Results
+from benchmarks.peers.frameworks import start_xenna_ray
 
 RESULTS, PAGE = FIGURES / "scaling.json", ROOT / "docs" / "explanation" / "performance.md"
 OURS, FIXED, BEFORE, MOST = "stagepipe", "best fixed", "auto, before", "all at most"
@@ -338,7 +339,14 @@ def _run_ray_data(job: Job, watch: Watch) -> dict[str, Any]:
     """Pools of actors, each of which takes a CPU of a Ray that has as many as there may be workers."""
     import ray
 
-    _start_ray(job, more=1)  # for the tasks that make the numbers
+    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    ray.init(
+        num_cpus=job.workers + len(job.stages) - len(job.moving) + 1,  # one for the tasks that make the numbers
+        object_store_memory=_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), "TMPDIR": tempfile.gettempdir()}},
+    )
     dataset: Any = ray.data.range(job.count, override_num_blocks=job.count // _RAY_BLOCK_ROWS)
     dataset.context.enable_progress_bars = False
     for stage in job.stages:
@@ -350,6 +358,7 @@ def _run_ray_data(job: Job, watch: Watch) -> dict[str, Any]:
     return {}
 
 
+_STORE_BYTES = 1 << 30
 _RAY_BLOCK_ROWS = 2
 """A block goes to an actor as a whole: with more rows, a pool has less to share; with one, Ray has more work."""
 
@@ -362,25 +371,9 @@ class _RowWork(Work):
         return row
 
 
-def _start_ray(job: Job, more: int = 0, *, dashboard: bool = False) -> None:
-    import ray
-
-    fixed = len(job.stages) - len(job.moving)
-    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
-    ray.init(
-        num_cpus=job.workers + fixed + more,
-        object_store_memory=1 << 30,
-        include_dashboard=dashboard,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), "TMPDIR": tempfile.gettempdir()}},
-    )
-
-
 def _run_xenna(job: Job, watch: Watch) -> dict[str, Any]:
     """Each stage is a pool of workers of one CPU. The last one writes when an item came: results come at the end."""
-    # What its own start of Ray sets. It lists Ray's actors by the dashboard, up to a number that Ray refuses otherwise.
-    os.environ |= dict.fromkeys(("RAY_MAX_LIMIT_FROM_API_SERVER", "RAY_MAX_LIMIT_FROM_DATA_SOURCE"), "40000")
-    os.environ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
+    start_xenna_ray(job.workers + len(job.stages) - len(job.moving), _STORE_BYTES)
     import cosmos_xenna.pipelines.v1 as xenna
 
     folder = Path(tempfile.gettempdir())
@@ -405,7 +398,6 @@ def _run_xenna(job: Job, watch: Watch) -> dict[str, Any]:
                         file.write(f"{item} {time.monotonic()}\n")
             return in_data
 
-    _start_ray(job, dashboard=True)
     stages = [
         xenna.StageSpec(Worker(stage, is_last=stage is job.stages[-1]), num_workers=None if stage.moves else 1)
         for stage in job.stages

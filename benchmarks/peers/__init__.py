@@ -17,6 +17,7 @@ class Contestant:
     name: str
     run: str
     package: str = ""
+    """What must be installed beside stagepipe; see `requirements` for a tool that has an environment of its own."""
     jobs: tuple[str, ...] = ()
     """The jobs that it can do; empty: all."""
     is_ordered: bool = True
@@ -24,6 +25,9 @@ class Contestant:
     own_pixels: bool = False
     """Whether its pixels differ from those of the plain loop, so that only their number, dtypes and shapes are checked.
     """
+
+    requirements: tuple[str, ...] = ()
+    """The packages of an environment of its own, the tool first."""
 
     def can_do(self, job: str) -> bool:
         """Return whether the framework can do this job."""
@@ -50,6 +54,9 @@ PACKAGES = (
 """As they are named by pip: their versions stand in the results."""
 
 _BATCHED = ("images", "tensors", "tokens")
+_WITHOUT_TORCH = ("images", "thumbnails", "tokens", "clips", "models")
+_HARNESS = ("numpy", "pillow", "psutil", "msgspec")
+"""What the turns and the jobs import."""
 CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
@@ -83,6 +90,14 @@ CONTESTANTS = {
         ),
         Contestant("Grain", "frameworks:grain_processes", "grain"),
         Contestant("Ray Data", "frameworks:ray_data", "ray", is_ordered=False),
+        Contestant(
+            "cosmos-xenna",
+            "frameworks:cosmos_xenna",
+            jobs=_WITHOUT_TORCH,
+            is_ordered=False,
+            requirements=("cosmos-xenna==0.3.0", "tqdm", *_HARNESS),  # it imports tqdm, and does not require it
+        ),
+        Contestant("Daft", "frameworks:daft", jobs=_WITHOUT_TORCH, requirements=("daft==0.7.26", *_HARNESS)),
         Contestant("Hugging Face, with_transform", "frameworks_torch:with_transform", "datasets"),
         Contestant("Hugging Face, streaming", "frameworks_torch:streaming", "datasets", is_ordered=False),
         Contestant("WebDataset", "frameworks_torch:shards", "webdataset", ("images", "thumbnails"), is_ordered=False),

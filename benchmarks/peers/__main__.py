@@ -60,7 +60,7 @@ from benchmarks.common.figures import (
 )
 from benchmarks.common.page import fill, format_row
 from benchmarks.common.page import make_table as make_rows
-from benchmarks.common.turn import FIGURES, ROOT, TurnError, adopt_orphans, order, run_turn
+from benchmarks.common.turn import FIGURES, ROOT, TurnError, adopt_orphans, find_tool_python, order, run_turn
 from benchmarks.peers import CONTESTANTS, OURS, PACKAGES, REFERENCE, Contestant
 from benchmarks.peers.jobs import JOBS
 from benchmarks.peers.turn import find_difference
@@ -93,6 +93,12 @@ def main(arguments: Sequence[str]) -> None:
     os.environ.update(_ONE_THREAD)
     adopt_orphans()
     described = machine(PACKAGES)
+    described["versions"] |= {
+        name: version
+        for contestant in map(CONTESTANTS.__getitem__, options.only)
+        for name, _, version in (requirement.partition("==") for requirement in contestant.requirements)
+        if version
+    }
     about: dict[str, Any] = {
         "command": repeat_command("peers"),
         "commit": described.pop("commit"),
@@ -152,10 +158,11 @@ def _run(turn: _Turn, contestant: Contestant, settings: dict[str, float]) -> dic
         "job": turn.job,
         "framework": contestant.run,
         "workers": len(os.sched_getaffinity(0)),
-        "started_s": time.monotonic(),
         "inspected": inspected,
     }
-    return run_turn("benchmarks.peers.turn", request, _LIMIT_S, samples_memory=turn.number == 0)
+    python = find_tool_python(*contestant.requirements) if contestant.requirements else ""
+    request["started_s"] = time.monotonic()
+    return run_turn("benchmarks.peers.turn", request, _LIMIT_S, samples_memory=turn.number == 0, python=python)
 
 
 def _check(contestant: Contestant, own: dict[str, Any], reference: dict[str, dict[int, int]]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -288,6 +290,104 @@ class _Take:
     def __call__(self, row: Item) -> Item:
         taken: Item = self._step(row)
         return taken
+
+
+def cosmos_xenna(job: Job, workers: int) -> Iterator[Item]:
+    """A pool of workers for all steps, or one for each model. Its mode for a service hands results to the caller.
+
+    In the other modes they come at the end of the run. Its loop takes some 25 inputs from the queue
+    a second, so they go in lists.
+    """
+    start_xenna_ray(workers)
+    import cosmos_xenna.pipelines.v1 as xenna
+
+    has_models = all(isinstance(step, type) for step in job.steps)
+
+    class Worker(xenna.Stage):  # type: ignore[misc]
+        """All work on a batch or an item, or that of one model; the first one reads too."""
+
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        @property
+        def required_resources(self) -> Any:
+            return xenna.Resources(cpus=workers / len(job.steps) if has_models else 1.0)
+
+        def setup(self, worker_metadata: Any) -> None:  # noqa: ARG002 - its interface
+            self._work = _make_work(job, self._number if has_models else None)
+
+        def process_data(self, in_data: list[list[Any]]) -> list[list[Item]]:
+            return [list(map(self._work, entry)) for entry in in_data]
+
+    stages = [Worker(number) for number in range(len(job.steps) if has_models else 1)]
+    inputs: list[Any] = list(job.ranges if job.batch else range(job.count))
+    lists = [inputs[begin : begin + job.pool_chunk] for begin in range(0, len(inputs), job.pool_chunk)]
+    queues = xenna.ServingQueues(multiprocessing.Queue(), multiprocessing.Queue(_BUFFER))
+    config = xenna.PipelineConfig(execution_mode=xenna.ExecutionMode.SERVING, cpu_allocation_percentage=1.0)
+    spec = xenna.PipelineSpec([], stages, config=config, serving_queues=queues)
+    run = threading.Thread(target=xenna.run_pipeline, args=(spec,), daemon=True)
+    run.start()
+    for entry in lists:
+        queues.source.put(entry)
+    for _ in lists:
+        yield from queues.sink.get()
+    queues.source.put(None)  # ends it at once, whatever is on its way
+    run.join()
+
+
+def start_xenna_ray(cpus: int, store_bytes: int = _STORE_BYTES) -> None:
+    """Start a Ray that cosmos-xenna accepts: it lists actors by the dashboard, more at once than Ray allows unasked."""
+    os.environ |= dict.fromkeys(("RAY_MAX_LIMIT_FROM_API_SERVER", "RAY_MAX_LIMIT_FROM_DATA_SOURCE"), "40000")
+    os.environ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
+    import ray
+
+    ray.init(
+        num_cpus=cpus,
+        ignore_reinit_error=True,
+        object_store_memory=store_bytes,
+        include_dashboard=True,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT), "TMPDIR": tempfile.gettempdir()}},
+    )
+
+
+def daft(job: Job, workers: int) -> Iterator[Item]:
+    """A class whose method makes the batch or the item of a row, in as many processes; one process for each model.
+
+    Rows are Python objects: its own functions for images make other pixels.
+    """
+    import daft as package
+
+    tool: Any = package
+
+    class Worker:
+        """All work on a row, or that of one model."""
+
+        def __init__(self, model: int | None) -> None:
+            self._inputs = job.ranges if job.batch else range(job.count)
+            self._work = _make_work(job, model)
+            self._is_first = not model
+
+        @tool.method(return_dtype=tool.DataType.python())  # type: ignore[untyped-decorator]
+        def take(self, row: Any) -> Any:
+            return self._work(self._inputs[row] if self._is_first else row)
+
+    has_models = all(isinstance(step, type) for step in job.steps)
+    pool = tool.cls(use_process=True, max_concurrency=1 if has_models else workers)(Worker)
+    rows: Any = tool.range(len(job.ranges) if job.batch else job.count).into_batches(job.pool_chunk)
+    rows = rows.select(tool.col("id").alias("row"))
+    for model in range(len(job.steps)) if has_models else [None]:
+        rows = rows.select(pool(model).take(tool.col("row")).alias("row"))
+    for row in rows.iter_rows():
+        yield row["row"]
+
+
+def _make_work(job: Job, model: int | None) -> Callable[[Any], Item]:
+    """Return what a worker calls: all work on a batch or an item, or that of one of the models. The first one reads."""
+    if model is None:
+        return _divide(job)[0]
+    step = job.steps[model]()
+    return step if model else lambda index: step(job.read(index))
 
 
 def own_decoder(job: Job, workers: int) -> Iterator[Item]:
