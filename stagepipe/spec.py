@@ -63,7 +63,7 @@ class Capabilities:
     yields_items: bool = True
 
     takes_worker_ranges: bool = False
-    """Whether `workers` may be a range, as `1-4`."""
+    """Whether it chooses by itself within a range of workers, as `1-4`, from the smallest number on."""
     takes_resources: bool = False
     """Whether it keeps to `resources`. A worker then has no GPU that its stage does not ask for."""
     runs_tail_in_caller: bool = False
@@ -162,10 +162,18 @@ class ResourcesSpec:
 
 
 class WorkerRange(NamedTuple):
-    """A number of workers that the engine chooses while the run goes on, from the smallest to the largest."""
+    """A number of workers that the engine chooses while the run goes on, from the smallest to the largest.
+
+    >>> str(WorkerRange(1, 8))
+    '1-8'
+    """
 
     minimum: int
     maximum: int
+
+    def __str__(self) -> str:
+        """Return the range as a config writes it."""
+        return f"{self.minimum}-{self.maximum}"
 
 
 # ------------------------------------------------------------------ keys
@@ -382,7 +390,8 @@ class CacheSpec:
 class StageSpec:
     """One stage; each worker is a process.
 
-    Of a range of workers, which Ray keeps to, `workers` is the largest and `min_workers` the smallest number.
+    With `worker_bounds` the number of workers moves within them while the run goes on. A range of the config is `auto`
+    with bounds; once the run is planned, `workers` is the number at its start.
     `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `sink_path`
     is the path of the sink in the config, if the planner has made the stage of one. `part_of` names the stage, `source`
     or sink of the config that it is an inner process of; "" for one that the user wrote.
@@ -393,9 +402,9 @@ class StageSpec:
     workers: Annotated[
         int | Literal["auto"],
         ConfigKey(
-            "Number of processes, or auto; with engine: ray also a range, such as 1-4.",
+            "Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run.",
             value_type="Workers",
-            python_type="int | str",
+            python_type="int | str | dict[str, int]",
             is_process_key=True,
         ),
     ] = 1
@@ -492,7 +501,7 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = None
-    min_workers: int | None = None
+    worker_bounds: WorkerRange | None = None
     is_order_point: bool = False
     items_per_output: int = 1
     sink_path: str = ""
@@ -505,7 +514,7 @@ class StageSpec:
 
     def format_workers(self) -> str:
         """Write the number of workers as a config does: `4`, `auto` or `1-4`."""
-        return f"{self.workers}" if self.min_workers is None else f"{self.min_workers}-{self.workers}"
+        return str(self.worker_bounds or self.workers)
 
     @property
     def config_path(self) -> str:
@@ -558,7 +567,12 @@ class SinkSpec:
         ),
     ] = None
     workers: Annotated[
-        int | Literal["auto"], ConfigKey("Number of processes that write, or auto.", minimum=1, maximum=4096)
+        int | Literal["auto"],
+        ConfigKey(
+            "Number of processes that write. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run.",
+            value_type="Workers",
+            python_type="int | str | dict[str, int]",
+        ),
     ] = 1
     when: Annotated[
         FieldTests | Target | None,
@@ -580,6 +594,7 @@ class SinkSpec:
         ),
     ] = field(default_factory=dict)
     timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as 5m.", minimum=1)] = None
+    worker_bounds: WorkerRange | None = None
     writes_parts: bool = False
     appends_parts: bool = True
     part_multiple: int = 1
@@ -689,7 +704,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
     key: frozenset(synonyms.split())
     for key, synonyms in {
         "workers": "num_workers n_workers nworkers replicas parallelism processes num_proc"
-        " num_parallel_calls max_workers num_replicas instances worker",
+        " num_parallel_calls max_workers min_workers num_replicas instances worker",
         "concurrency": "max_concurrency thread_pool num_io_threads in_parallel async_workers pool_size",
         "threads": "num_threads n_threads nthreads omp_num_threads intra_op_threads",
         "uses": "_target_ class_path target type class cls function func fn callable op import module path"

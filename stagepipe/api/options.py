@@ -13,8 +13,8 @@ class StageOptions(TypedDict, total=False):
 
     name: str
     """Letters, digits, `_` and `-`; unique."""
-    workers: int | str
-    """Number of processes, or auto; with engine: ray also a range, such as 1-4."""
+    workers: int | str | dict[str, int]
+    """Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."""
     concurrency: int
     """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
     threads: int
@@ -58,8 +58,8 @@ class StageOptions(TypedDict, total=False):
 class SourceOptions(TypedDict, total=False):
     """The options of a source."""
 
-    workers: int | str
-    """Number of processes, or auto; with engine: ray also a range, such as 1-4."""
+    workers: int | str | dict[str, int]
+    """Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."""
     concurrency: int
     """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
     threads: int
@@ -97,8 +97,8 @@ class SinkOptions(TypedDict, total=False):
 
     name: str
     """Name of the sink's stage: letters, digits, `_` and `-`. Default: from `uses`."""
-    workers: int | Literal["auto"]
-    """Number of processes that write, or auto."""
+    workers: int | str | dict[str, int]
+    """Number of processes that write. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."""
     when: dict[str, Any] | str | Callable[[Any], object]
     """Write matching items only. {kind: image}, {width: {ge: 64}}, or a predicate."""
     threads: int

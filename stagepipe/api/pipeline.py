@@ -557,7 +557,7 @@ class Pipeline(Generic[T_co]):
     def _repr_html_(self) -> str:
         """A small table of the stages, for notebooks."""
         stages = [
-            (f"{'+ ' * (stage.fuse is True)}{stage.name}", stage.target.label, str(stage.workers))
+            (f"{'+ ' * (stage.fuse is True)}{stage.name}", stage.target.label, stage.format_workers())
             for stage in (self.spec.source, *self.spec.stages)
         ]
         return make_html_table(self.spec.name, ("stage", "runs", "workers"), stages, [self._describe_state()])

@@ -465,8 +465,8 @@ class _Checker:
             values["target"] = Target(values.pop("uses"), values.pop("arguments", {}))
         if values.get("fuse") == "auto":
             values.setdefault("workers", "auto")
-        if issubclass(spec_type, StageSpec) and isinstance(workers := values.get("workers"), WorkerRange):
-            values |= {"workers": workers.maximum, "min_workers": workers.minimum}
+        if isinstance(bounds := values.get("workers"), WorkerRange):
+            values |= {"workers": "auto", "worker_bounds": bounds}
         return spec_type(**values, **self._derived_fields.get(path, {}))
 
 

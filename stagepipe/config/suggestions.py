@@ -24,10 +24,18 @@ _LIST_HINT: Final = (
     "write `batch: {size: N}`, in Python `.map_batches(function, batch_size=N)`, or add a stage that uses "
     "`stagepipe.stages.Batch`"
 )
+_RANGE_HINT: Final = (
+    "write `workers: {min: 1, max: 8}`, in Python `workers={'min': 1, 'max': 8}`; `workers: 8` for a fixed number"
+)
 _WORKERS_HINT: Final = "it is a key of `source`, next to `uses`: `workers: N`"
 
 UNKNOWN_KEY_HINTS: Final = {
     **{("source", key): "set it on a stage" for key in ("when", "field", "as", "into", "mutable", "transport")},
+    **{
+        (place, key): _RANGE_HINT
+        for place in ("source", "stages[]", "sink", "sink[]")
+        for key in ("min_workers", "max_workers")
+    },
     ("stages[]", "batch_size"): _LIST_HINT,
     ("stages[]", "batchsize"): _LIST_HINT,
     ("", "batch_size"): _BATCH_HINT,

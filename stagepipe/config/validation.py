@@ -27,7 +27,7 @@ from stagepipe.config.document import (
 from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigPath, Mistake, MistakeKind, check_pipeline
 from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint
 from stagepipe.config.target_checks import SinkTraits, StageTraits, get_sinks, get_stages
-from stagepipe.config.value_types import format_value
+from stagepipe.config.value_types import InvalidValueError, check_workers, format_value
 from stagepipe.core import Problem
 from stagepipe.spec import (
     SOURCE_NAME,
@@ -38,6 +38,7 @@ from stagepipe.spec import (
     SinkSpec,
     SourceReading,
     StageSpec,
+    WorkerRange,
     find_engine,
     get_capabilities,
     iter_keys,
@@ -502,8 +503,7 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
     engine, capabilities = _read_engine(root.get("engine"))
     source, sinks = root.get("source"), get_sinks(root)
     sources = [source] if isinstance(source, MapNode) else []
-    if not capabilities.takes_worker_ranges:
-        yield from _check_ranges((*sources, *stages))
+    yield from _check_ranges((*sources, *stages))
     if capabilities.refused_outputs:
         yield from _check_report(engine, capabilities, root.get("report"))
     if not capabilities.yields_items:
@@ -544,16 +544,20 @@ def _check_replicated_sink(sink: MapNode) -> Iterator[Problem]:
 
 
 def _check_ranges(stages: Sequence[MapNode]) -> Iterator[Problem]:
-    """Refuse a range of workers, which start with the run."""
+    """Refuse a range of workers of a stage that keeps state, which a worker that ends would take along."""
     for stage in stages:
-        value = stage.get_text("workers")
-        if value and "-" in value.strip().strip("-"):
-            key_location = stage.entries["workers"].key_location
-            maximum = value.rpartition("-")[2].strip()
-            message = "with `engine: local`, `workers` is no range: all workers start with the run"
-            takers = [f"`engine={engine.name}`" for engine in list_engines() if engine.capabilities.takes_worker_ranges]
-            others = f", or run with {' or '.join(takers)}" if takers else ""
-            yield key_location.make_problem(message, f"write `workers: {maximum}`{others}")
+        if _is_true(stage.get("stateful")) and isinstance(_read_workers(stage), WorkerRange):
+            message = "a stateful stage takes no range of `workers`: a worker that ends takes its state along"
+            yield stage.entries["workers"].key_location.make_problem(message, "write `workers: 1`")
+
+
+def _read_workers(stage: MapNode) -> Any:
+    """Return the value of `workers`; 1 without one. What it cannot be is another problem."""
+    node = stage.get("workers")
+    try:
+        return 1 if node is None or is_null(node) else check_workers(to_plain(node))
+    except InvalidValueError:
+        return 1
 
 
 def _check_report(engine: EngineDeclaration, capabilities: Capabilities, report: Node | None) -> Iterator[Problem]:
@@ -622,9 +626,9 @@ def _find_tail(spec: PipelineSpec) -> Iterator[str]:
 
 def _has_pool(stage: MapNode) -> bool:
     """Whether a stage after an order point, or a sink, is a pool of actors: it has several workers, and no batches."""
-    workers = stage.get("workers")
-    is_several = isinstance(workers, ScalarNode) and isinstance(workers.value, int) and workers.value > 1
-    return (is_several or "-" in (stage.get_text("workers") or "")) and stage.get("batch") is None
+    workers = _read_workers(stage)
+    is_several = isinstance(workers, WorkerRange) or (isinstance(workers, int) and workers > 1)
+    return is_several and stage.get("batch") is None
 
 
 def _asks_for_gpus(stage: MapNode) -> bool:
@@ -651,7 +655,8 @@ def summarize_spec(spec: PipelineSpec) -> str:
         text += f"{arrow}{stage.name}{worker_suffix}"
     if not spec.sinks:
         return text
-    sink_names = (f"sink ({sink.workers})" if sink.workers != 1 else "sink" for sink in spec.sinks)
+    sink_workers = (sink.worker_bounds or sink.workers for sink in spec.sinks)
+    sink_names = (f"sink ({workers})" if workers != 1 else "sink" for workers in sink_workers)
     return f"{text} -> {' + '.join(sink_names)}"
 
 

@@ -429,12 +429,21 @@ RESOURCES_SCHEMA: Final = {
 
 _MAX_WORKERS: Final = 4096
 _RANGE_PATTERN: Final = re.compile(r"([0-9]{1,9})\s*-\s*([0-9]{1,9})")
+_RANGE_KEYS: Final = ("min", "max")
+_RANGE_EXAMPLE: Final = "write {min: 1, max: 8}"
+_WORKER_BOUND: Final = bounded_int(1, _MAX_WORKERS)
 _WORKER_COUNT: Final = bounded_int(1, _MAX_WORKERS, keyword="auto")
 WORKERS_SCHEMA: Final = {
     "anyOf": [
         {"type": "integer", "minimum": 1},
         {"const": "auto"},
         {"type": "string", "pattern": "^[1-9][0-9]* *- *[1-9][0-9]*$"},
+        {
+            "type": "object",
+            "properties": {key: {"type": "integer", "minimum": 1} for key in _RANGE_KEYS},
+            "required": ["max"],
+            "additionalProperties": False,
+        },
     ]
 }
 
@@ -505,16 +514,38 @@ def check_resources(value: Any) -> ResourcesSpec:
 def check_workers(value: Any) -> Any:
     """Return the value of `workers`: a number, `auto`, or a range. Raises InvalidValueError for what it cannot be.
 
-    >>> check_workers(4), check_workers("auto"), check_workers("1-4")
-    (4, 'auto', WorkerRange(minimum=1, maximum=4))
+    >>> check_workers(4), check_workers("auto"), check_workers("1-4"), check_workers({"max": 4})
+    (4, 'auto', WorkerRange(minimum=1, maximum=4), WorkerRange(minimum=1, maximum=4))
     """
     match = _RANGE_PATTERN.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
+    if match is not None:
+        minimum, maximum = int(match[1]), int(match[2])
+        if not 1 <= minimum <= maximum <= _MAX_WORKERS:
+            raise make_unexpected(f"a range such as `1-4`, from 1 to {_MAX_WORKERS}, the smaller number first", value)
+    elif isinstance(value, Mapping):
+        minimum, maximum = _check_worker_mapping(value)
+    else:
         return _WORKER_COUNT.check(value)
-    minimum, maximum = int(match[1]), int(match[2])
-    if not 1 <= minimum <= maximum <= _MAX_WORKERS:
-        raise make_unexpected(f"a range such as `1-4`, from 1 to {_MAX_WORKERS}, the smaller number first", value)
-    return WorkerRange(minimum, maximum)
+    return minimum if minimum == maximum else WorkerRange(minimum, maximum)
+
+
+def _check_worker_mapping(value: Mapping[Any, Any]) -> tuple[int, int]:
+    _require_keys(value, _RANGE_KEYS)
+    if value.get("max") is None:
+        raise InvalidValueError("`max` is missing", _RANGE_EXAMPLE)
+    bounds = {key: _check_bound(value, key) for key in _RANGE_KEYS if value.get(key) is not None}
+    minimum, maximum = bounds.get("min", 1), bounds["max"]
+    if minimum > maximum:
+        hint = f"write {write_flow_yaml({'min': maximum, 'max': minimum})}"
+        raise InvalidValueError(f"`min` is {minimum}, more than `max`, {maximum}", hint).at("min")
+    return minimum, maximum
+
+
+def _check_bound(value: Mapping[Any, Any], key: str) -> int:
+    try:
+        return int(_WORKER_BOUND.check(value[key]))
+    except InvalidValueError as error:
+        raise error.at(key) from None
 
 
 def _check_amount(key: str, value: Any) -> float:

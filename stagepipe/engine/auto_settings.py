@@ -8,17 +8,18 @@ In the process of the caller. What a run without `auto` does not need is importe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stagepipe import forecast
 from stagepipe.core import ReadOnceError
 from stagepipe.machine import CpuLoadMeter, compute_free_cpus, detect_machine, read_free_memory_bytes
-from stagepipe.plan import Plan, lower_sinks, set_sink_workers, split_source
+from stagepipe.plan import Plan, WorkerStart, count_slots_that_fit, lower_sinks, set_sink_workers, split_source
 from stagepipe.runtime import launch_fork_server
-from stagepipe.spec import PipelineSpec, StageSpec
+from stagepipe.spec import PipelineSpec, SourceSpec, StageSpec, WorkerRange, get_capabilities
 
 if TYPE_CHECKING:
     from stagepipe.engine.cost_cache import KeptCosts
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 PlanFactory = Callable[[PipelineSpec], Plan]
 """Makes the plan of a spec for this machine."""
 
-StageT = TypeVar("StageT", bound=StageSpec)
+StageT = TypeVar("StageT", StageSpec, SourceSpec)
 
 _LOAD_SAMPLE_S = 0.1
 """Time over which the load of other programs is measured where no probe does: ten ticks of the kernel's counters."""
@@ -56,56 +57,121 @@ def resolve_auto_workers(
 
     The costs are those of an earlier run or `stagepipe plan` of the last day, or else from a probe. `feeds_sinks`: the
     sinks with workers run, share the CPUs, and may be `auto` too. `must_measure`: there is a probe in any case. Without
-    hops, nothing is chosen. Each stage has one worker of its own if the source can be read only
-    once: a probe would take its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
+    hops, nothing is chosen. Each stage starts with one worker of its own if the source can be read only once: a probe
+    would take its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
     """
-    lowered = split_source(lower_sinks(spec) if feeds_sinks else spec)
-    auto_stages = [stage for stage in lowered.stages if _is_auto(stage)]
-    if not auto_stages or not has_hops:
-        return AutoWorkersResult(_set_one_worker(spec))
+    choice = _LayoutChoice(spec, make_plan, feeds_sinks=feeds_sinks)
+    if not choice.auto_stages or not has_hops:
+        return AutoWorkersResult(_start_auto(spec, {}, {}))
+    if not must_measure and all(_is_left_to_engine(spec, stage) for stage in choice.auto_stages):
+        return choice.start_with_least()
     from stagepipe.engine.cost_cache import CostCache
 
-    plan = make_plan(lowered)
-    cache = CostCache(lowered, plan)
+    plan = choice.plan
+    cache = CostCache(choice.lowered, plan)
     kept = None if must_measure else cache.load()
     if kept is not None:
-        return _use_kept_costs(spec, lowered, plan, kept)
+        return _use_kept_costs(choice, kept)
     from stagepipe.engine.probe import ProbeLength, run_probe
 
     try:
         probe = run_probe(plan, ProbeLength.BRIEF)
     except ReadOnceError:
-        return _use_one_worker(spec, auto_stages, "the source can be read only once, so it cannot be probed")
+        return choice.start_with_least("the source can be read only once, so it cannot be probed")
     missing_items = forecast.find_missing_items(probe.record)
     if missing_items:
-        return _use_one_worker(spec, auto_stages, missing_items)
+        return choice.start_with_least(missing_items)
     sinks = forecast.compute_sink_costs(plan, probe.part_samples)
     costs = forecast.compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0, sinks)
     cache.save(costs)
-    return _choose_layout(spec, lowered, plan, costs, probe.other_cpus)
+    return choice.choose(costs, probe.other_cpus)
 
 
-def _use_kept_costs(spec: PipelineSpec, lowered: PipelineSpec, plan: Plan, kept: KeptCosts) -> AutoWorkersResult:
+def _is_left_to_engine(spec: PipelineSpec, stage: StageSpec) -> bool:
+    """Whether the engine takes the range of a stage as it is, so that nothing need be measured here."""
+    is_range = stage.worker_bounds is not None and stage.fuse != "auto"
+    return is_range and get_capabilities(spec.engine).takes_worker_ranges
+
+
+def _use_kept_costs(choice: _LayoutChoice, kept: KeptCosts) -> AutoWorkersResult:
     """Choose the layout again, from kept costs: other programs may leave more or less of the machine now."""
-    launch_fork_server(spec)  # it imports meanwhile
+    launch_fork_server(choice.spec)  # it imports meanwhile
     meter = CpuLoadMeter()
     time.sleep(_LOAD_SAMPLE_S)
-    costs = forecast.add_layout_rules(kept.costs, plan)
-    result = _choose_layout(spec, lowered, plan, costs, meter.measure_other_cpus())
+    result = choice.choose(forecast.add_layout_rules(kept.costs, choice.plan), meter.measure_other_cpus())
     measured_at = time.strftime("%H:%M", time.localtime(kept.measured_at_s))
     note = f"auto: by the costs that were measured at {measured_at}; `stagepipe plan` measures them again"
     return replace(result, auto_workers=(*result.auto_workers, note), is_from_cache=True)
 
 
-def _choose_layout(
-    spec: PipelineSpec, lowered: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts, other_cpus: float
-) -> AutoWorkersResult:
-    """Choose the layout of `spec`; `lowered` has the stages of its source and sinks too, as `plan` has."""
-    budget = make_budget(plan, other_cpus)
-    layout = forecast.choose_layout(costs, _make_choices(lowered, plan, costs), budget)
-    names = {stage.name for stage in lowered.stages if _is_auto(stage)}
-    lines = forecast.explain_layout(costs, layout, names, budget)
-    return AutoWorkersResult(_apply_layout(spec, layout, costs), tuple(lines))
+class _LayoutChoice:
+    """What is `auto` in a spec, and its choice. `lowered` has the stages of its source and sinks too, as `plan` has."""
+
+    def __init__(self, spec: PipelineSpec, make_plan: PlanFactory, *, feeds_sinks: bool) -> None:
+        self.spec: Final = spec
+        self.lowered: Final = split_source(lower_sinks(spec) if feeds_sinks else spec)
+        self.auto_stages: Final = [stage for stage in self.lowered.stages if _is_auto(stage)]
+        self._make_plan = make_plan
+        self._feeds_sinks = feeds_sinks
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan while nothing is chosen: the fewest workers, and nothing fused that is `auto`."""
+        return self._make_plan(self.lowered)
+
+    def choose(self, costs: forecast.PipelineCosts, other_cpus: float) -> AutoWorkersResult:
+        """Choose by measured costs, within what other programs, which use `other_cpus` CPUs, leave of the machine."""
+        budget = make_budget(self.plan, other_cpus)
+        layout = forecast.choose_layout(costs, _make_choices(self.lowered, self.plan, costs), budget)
+        spec, bounds = self._apply(layout, costs, budget)
+        names = {stage.name for stage in self.auto_stages}
+        return AutoWorkersResult(spec, tuple(forecast.explain_layout(costs, layout, names, budget, bounds)))
+
+    def start_with_least(self, reason: str = "") -> AutoWorkersResult:
+        """Start with the fewest workers: nothing is measured. `reason` says why; without one there are no lines."""
+        costs = forecast.make_unmeasured_costs(self.plan)
+        layout = forecast.make_layout(tuple(process.workers for process in self.plan.processes))
+        spec, bounds = self._apply(layout, costs, make_budget(self.plan, other_cpus=0.0))
+        workers = {process.name: process.workers for process in self.plan.processes}
+        lines = (
+            f"{stage.name}: {forecast.describe_auto_workers(workers[stage.name], bounds.get(stage.name))}: {reason}"
+            for stage in self.auto_stages
+        )
+        return AutoWorkersResult(spec, tuple(lines) if reason else ())
+
+    def _apply(
+        self, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts, budget: forecast.ResourceBudget
+    ) -> tuple[PipelineSpec, dict[str, WorkerRange]]:
+        """Write the layout into the spec. Returns the bounds of the processes whose workers move, by name, as well."""
+        bounds = {name: most for name, most in self._find_bounds(layout, costs, budget) if most.minimum < most.maximum}
+        spec = _apply_layout(self.spec, layout, costs, bounds)
+        if bounds and not get_capabilities(spec.engine).takes_worker_ranges:
+            most_slots = count_slots_that_fit(self._make_plan(lower_sinks(spec) if self._feeds_sinks else spec))
+            starts = {costs.processes[group.first_process].name: group.workers for group in layout}
+            bounds = {
+                name: WorkerRange(each.minimum, max(min(each.maximum, most_slots), starts[name]))
+                for name, each in bounds.items()
+            }
+            bounds = {name: each for name, each in bounds.items() if each.minimum < each.maximum}
+            spec = _apply_layout(self.spec, layout, costs, bounds)
+        return spec, bounds
+
+    def _find_bounds(
+        self, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts, budget: forecast.ResourceBudget
+    ) -> Iterator[tuple[str, WorkerRange]]:
+        """Yield within what the workers of each process move: what the config says, else what the machine has room for.
+
+        On an engine that takes a range as it is, `auto` alone is a fixed number: the costs of this machine chose it.
+        """
+        stages = {stage.name: stage for stage in self.auto_stages if stage.workers == "auto"}
+        for group in layout:
+            name = costs.processes[group.first_process].name
+            if name not in stages:
+                continue
+            if (given := stages[name].worker_bounds) is not None:
+                yield name, given
+            elif not get_capabilities(self.spec.engine).takes_worker_ranges:
+                yield name, WorkerRange(1, forecast.count_max_workers(group, costs, budget))
 
 
 def forecast_pipeline(
@@ -145,42 +211,38 @@ def _make_choices(spec: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts)
     choices = [forecast.ProcessChoice(workers=1)]
     for process, (previous, cost) in zip(plan.processes[1:], pairwise(costs.processes), strict=True):
         stage = stages[process.name]
-        workers = None if stage.workers == "auto" and cost.is_measured else process.workers
+        is_open = stage.workers == "auto" and cost.is_measured
         may_fuse = stage.fuse == "auto" and cost.is_measured and previous.is_measured
-        choices.append(forecast.ProcessChoice(workers, may_fuse))
+        choices.append(forecast.ProcessChoice(stage.worker_bounds if is_open else process.workers, may_fuse))
     return choices
 
 
-def _apply_layout(spec: PipelineSpec, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts) -> PipelineSpec:
-    """Write the layout into the spec. A fused stage has no `workers` and no `threads` of its own."""
-    workers_by_name = {costs.processes[group.first_process].name: group.workers for group in layout}
-    workers_by_path = {costs.processes[group.first_process].config_path: group.workers for group in layout}
+def _apply_layout(
+    spec: PipelineSpec,
+    layout: forecast.ProcessLayout,
+    costs: forecast.PipelineCosts,
+    bounds: Mapping[str, WorkerRange],
+) -> PipelineSpec:
+    """Write the layout into the spec, with the bounds of workers by the name of their process."""
+    firsts = [(costs.processes[group.first_process], group.workers) for group in layout]
+    starts = {first.name: WorkerStart(workers, bounds.get(first.name)) for first, workers in firsts}
+    return _start_auto(spec, starts, {first.config_path: starts[first.name] for first, _ in firsts})
+
+
+def _start_auto(
+    spec: PipelineSpec, starts: Mapping[str, WorkerStart], starts_by_path: Mapping[str, WorkerStart]
+) -> PipelineSpec:
+    """Replace each `auto`. A stage that no process begins with is fused, and has no `workers` and `threads` of its own.
+
+    Without `starts`, each has one worker. Those of sinks are by their paths.
+    """
 
     def apply(stage: StageT) -> StageT:
-        if stage.fuse is True:
+        if not _is_auto(stage):
             return stage
-        if stage.name in workers_by_name:
-            return replace(stage, workers=workers_by_name[stage.name], fuse=False)
-        return replace(stage, workers=1, threads=None, fuse=True)
+        if starts and stage.name not in starts:
+            return replace(stage, workers=1, worker_bounds=None, threads=None, fuse=True)
+        return replace(starts.get(stage.name, WorkerStart()).apply(stage), fuse=stage.fuse is True)
 
-    source = apply(spec.source) if spec.source.reading else spec.source
-    return set_sink_workers(replace(spec, source=source, stages=tuple(map(apply, spec.stages))), workers_by_path)
-
-
-def _use_one_worker(spec: PipelineSpec, stages: list[StageSpec], reason: str) -> AutoWorkersResult:
-    lines = []
-    for stage in stages:
-        workers = 1 if stage.workers == "auto" else stage.workers
-        lines.append(f"{stage.name}: {workers} worker{'' if workers == 1 else 's'} (auto): {reason}")
-    return AutoWorkersResult(_set_one_worker(spec), tuple(lines))
-
-
-def _set_one_worker(spec: PipelineSpec) -> PipelineSpec:
-    """Replace each `auto`: one worker, not fused."""
-
-    def apply(stage: StageT) -> StageT:
-        return replace(stage, workers=1 if stage.workers == "auto" else stage.workers, fuse=stage.fuse is True)
-
-    stages = tuple(apply(stage) if _is_auto(stage) else stage for stage in spec.stages)
-    source = apply(spec.source) if _is_auto(spec.source) else spec.source
-    return set_sink_workers(replace(spec, source=source, stages=stages), {})
+    stages = tuple(map(apply, spec.stages))
+    return set_sink_workers(replace(spec, source=apply(spec.source), stages=stages), starts_by_path)

@@ -27,7 +27,7 @@ MAX_AGE_S = 24 * 3600
 """Age after which what a file holds is no longer used."""
 _MAX_FILE_BYTES = 1 << 18
 
-_LAYOUT_KEYS = frozenset({"name", "target", "workers", "min_workers", "fuse", "index"})
+_LAYOUT_KEYS = frozenset({"name", "target", "workers", "worker_bounds", "fuse", "index"})
 """Fields of a stage that are not part of the key: the layout, and what the description holds already."""
 
 _KEPT: Final = KeptFiles("costs")

@@ -91,7 +91,11 @@ def _used_all_workers(plan: Plan, run: _RecordedRun) -> bool:
 
 def _with_workers(spec: PipelineSpec, workers: int) -> PipelineSpec:
     stages = tuple(
-        replace(stage, workers=1 if stage.fuse is True or stage.is_order_point or stage.stateful else workers)
+        replace(
+            stage,
+            workers=1 if stage.fuse is True or stage.is_order_point or stage.stateful else workers,
+            worker_bounds=None,
+        )
         for stage in spec.stages
     )
     return replace(spec, stages=stages, order="source", start="spawn")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.forecast.advice import describe_bottleneck, explain_layout
+    from stagepipe.forecast.advice import describe_auto_workers, describe_bottleneck, explain_layout
     from stagepipe.forecast.build import ProbeFigures, build_forecast
     from stagepipe.forecast.cost_values import PipelineCosts, ResourceBudget, compute_expected_cpus
     from stagepipe.forecast.costs import (
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
         compute_sink_costs,
         find_missing_items,
         fits_plan,
+        make_unmeasured_costs,
     )
     from stagepipe.forecast.graph import render_mermaid, render_svg
-    from stagepipe.forecast.layout import ProcessChoice, ProcessLayout, choose_layout, make_layout
+    from stagepipe.forecast.layout import ProcessChoice, ProcessLayout, choose_layout, count_max_workers, make_layout
     from stagepipe.forecast.model import Forecast, to_json
     from stagepipe.forecast.table import render_forecast
     from stagepipe.forecast.what_if import estimate_changes
@@ -50,12 +51,15 @@ __all__ = [
     "compute_costs",
     "compute_expected_cpus",
     "compute_sink_costs",
+    "count_max_workers",
+    "describe_auto_workers",
     "describe_bottleneck",
     "estimate_changes",
     "explain_layout",
     "find_missing_items",
     "fits_plan",
     "make_layout",
+    "make_unmeasured_costs",
     "render_forecast",
     "render_mermaid",
     "render_svg",

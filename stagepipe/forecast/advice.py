@@ -34,6 +34,7 @@ from stagepipe.forecast.model import FusionForecast, HopForecast, MessageCost, P
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.plan import HopPlan, Plan, ProbeResult
 from stagepipe.report import RunRecord
+from stagepipe.spec import WorkerRange
 from stagepipe.transport import PIPE, SHARED_MEMORY
 
 MIN_GAIN_RATIO = 1.1
@@ -304,8 +305,8 @@ def _name_mode(mode: str) -> str:
 def _negotiate_freely(plan: Plan, index: int) -> HopPlan:
     """The hop as it would be if the config did not force its mode."""
     hop = plan.hops[index]
-    receivers = plan.processes[index + 1].workers if index + 1 < len(plan.processes) else 1
-    return replace(hop, rule=negotiate("auto", None, (plan.processes[index].workers, receivers), plan.curves))
+    receivers = plan.processes[index + 1].slot_count if index + 1 < len(plan.processes) else 1
+    return replace(hop, rule=negotiate("auto", None, (plan.processes[index].slot_count, receivers), plan.curves))
 
 
 def _replace_hops(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCost]) -> PipelineCosts:
@@ -343,18 +344,23 @@ def _describe(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCo
 
 
 def explain_layout(
-    costs: PipelineCosts, layout: ProcessLayout, names: Collection[str], budget: ResourceBudget
+    costs: PipelineCosts,
+    layout: ProcessLayout,
+    names: Collection[str],
+    budget: ResourceBudget,
+    bounds: Mapping[str, WorkerRange],
 ) -> Iterator[str]:
-    """Yield a line for each process in `names`, in pipeline order.
+    """Yield a line for each process in `names`, in pipeline order. `bounds`: within which their workers move.
 
-    >>> list(explain_layout(costs, layout, {"decode", "crop"}, budget))  # doctest: +SKIP
-    ['decode: 2 workers (auto) with crop: 3.1 ms per item; the machine is full: ...',
+    >>> bounds = {"decode": WorkerRange(1, 8)}
+    >>> list(explain_layout(costs, layout, {"decode", "crop"}, budget, bounds))  # doctest: +SKIP
+    ['decode: 2 workers (auto, 1-8) with crop: 3.1 ms per item; the machine is full: ...',
      'crop: fused into decode (auto): it takes 80 µs per item, and a hop would cost 60 µs']
     """
     bottleneck = describe_bottleneck(costs, layout, budget)
     for group in layout:
         if get_group_name(group, costs) in names:
-            yield f"{_describe_group(group, costs)}; {bottleneck}"
+            yield f"{_describe_group(group, costs, bounds.get(get_group_name(group, costs)))}; {bottleneck}"
         for index in range(group.first_process + 1, group.last_process + 1):
             member = costs.processes[index]
             if member.name in names:
@@ -365,9 +371,18 @@ def explain_layout(
                 )
 
 
-def _describe_group(group: FusedGroup, costs: PipelineCosts) -> str:
+def describe_auto_workers(workers: int, bounds: WorkerRange | None) -> str:
+    """Say what `auto` has become.
+
+    >>> describe_auto_workers(1, None), describe_auto_workers(2, WorkerRange(1, 8))
+    ('1 worker (auto)', '2 workers (auto, 1-8)')
+    """
+    return f"{workers} worker{'' if workers == 1 else 's'} (auto{'' if bounds is None else f', {bounds}'})"
+
+
+def _describe_group(group: FusedGroup, costs: PipelineCosts, bounds: WorkerRange | None) -> str:
     first, *others = [member.name for member in get_members(group, costs)]
-    workers = f"{group.workers} worker{'' if group.workers == 1 else 's'} (auto)"
+    workers = describe_auto_workers(group.workers, bounds)
     if not costs.processes[group.first_process].is_measured:
         return f"{first}: {workers}: no item reached it in the probe"
     together = f" with {join_names(others)}" if others else ""

@@ -298,6 +298,24 @@ def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
     return replace(costs, processes=tuple(processes))
 
 
+def make_unmeasured_costs(plan: Plan) -> PipelineCosts:
+    """Return costs that say only what `plan` allows: no process of it is measured."""
+    processes = tuple(
+        ProcessCost(
+            name=process.name,
+            last_stage=process.stages[-1].name,
+            run_ns=0.0,
+            call_ns=0.0,
+            loop_ns=0.0,
+            cpu_ns=0.0,
+            memory_bytes=0,
+            is_measured=False,
+        )
+        for process in plan.processes
+    )
+    return add_layout_rules(PipelineCosts(processes, (HopCost(0.0, 0.0),) * len(processes)), plan)
+
+
 def fits_plan(costs: PipelineCosts, plan: Plan) -> bool:
     """Whether costs from a file can be those of `plan`: of the same stages, none below zero, none absurd."""
     stages = [(process.name, process.stages[-1].name) for process in plan.processes]

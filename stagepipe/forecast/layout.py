@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from stagepipe.forecast.cost_values import PipelineCosts, ProcessCost, ResourceBudget
 from stagepipe.report import CONSUMER, FULL_MACHINE_CPU_SHARE
+from stagepipe.spec import WorkerRange
 
 MACHINE_LIMIT = "machine"
 """`limited_by` of a layout that saturates the CPUs."""
@@ -148,7 +149,8 @@ def count_max_workers(group: FusedGroup, costs: PipelineCosts, budget: ResourceB
         return 1
     limits = [member.max_workers for member in members if member.max_workers is not None]
     limits += [max(budget.gpus, 1) for member in members if member.has_all_gpus]
-    busy_share = compute_cpu_ns(group, costs) / compute_work_ns(group, costs)
+    is_measured = all(member.is_measured for member in members)
+    busy_share = compute_cpu_ns(group, costs) / compute_work_ns(group, costs) if is_measured else 1.0
     per_cpu = min(max(int(1 / max(busy_share, 0.01)), MAX_BUSY_WORKERS_PER_CPU), _MAX_WAITING_WORKERS_PER_CPU)
     return min(limits, default=per_cpu * budget.machine_cpus)
 
@@ -192,6 +194,9 @@ _MIN_RUN_STARTS = 10
 _MIN_CPU_SHARE = 0.1
 """A smaller share of a CPU does not count as one."""
 
+_MAX_WORKERS = 1 << 16
+"""More than any search has a reason for."""
+
 _MIN_ITEMS_PER_S = 1e-6
 _BISECTION_STEPS = 60
 
@@ -200,10 +205,11 @@ _BISECTION_STEPS = 60
 class ProcessChoice:
     """What is open about a process.
 
-    `workers` is None if the search chooses it. `may_fuse`: the search may put it into the process before it.
+    The search chooses `workers` if it is None, and within it if it is a range. `may_fuse`: the search may put the
+    process into the one before it.
     """
 
-    workers: int | None
+    workers: int | WorkerRange | None
     may_fuse: bool = False
 
 
@@ -289,16 +295,16 @@ class _Search:
     def _count_workers(self, group: FusedGroup, items_per_s: float) -> int | None:
         """The fewest workers with which a group reaches the rate; None if it cannot."""
         needed = compute_work_ns(group, self._costs) * items_per_s / 1e9
-        fixed_workers = self._choices[group.first_process].workers
-        if fixed_workers is not None:
-            is_allowed = fixed_workers == 1 or not any(
-                member.is_single_worker for member in get_members(group, self._costs)[1:]
-            )
-            return fixed_workers if is_allowed and needed <= fixed_workers else None
-        most = MAX_BUSY_WORKERS_PER_CPU * self._budget.machine_cpus
-        max_workers = min(count_max_workers(group, self._costs, self._budget), most)
-        workers = max(math.ceil(needed / _MAX_PLANNED_UTILIZATION - 1e-9), 1)
-        return min(workers, max_workers) if needed <= max_workers else None
+        given = self._choices[group.first_process].workers
+        least, most = given if isinstance(given, WorkerRange) else (given or 1, given or _MAX_WORKERS)
+        if least > 1 and any(member.is_single_worker for member in get_members(group, self._costs)[1:]):
+            return None
+        if least < most:
+            busy_workers = MAX_BUSY_WORKERS_PER_CPU * self._budget.machine_cpus
+            reasonable = min(count_max_workers(group, self._costs, self._budget), busy_workers)
+            most = max(min(most, reasonable), least)
+        workers = max(math.ceil(needed / _MAX_PLANNED_UTILIZATION - 1e-9), least)
+        return min(workers, most) if needed <= most else None
 
     def _load(self, group: FusedGroup, items_per_s: float) -> float:
         """The CPUs that a group takes at the rate, its start spread over the run."""

@@ -31,6 +31,7 @@ from stagepipe.plan.model import (
 
 if TYPE_CHECKING:
     from stagepipe.plan.planner import (
+        WorkerStart,
         lower_sinks,
         make_plan,
         make_probe_plan,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from stagepipe.plan.system_requirements import (
         check_plan_limits,
         check_spec_limits,
+        count_slots_that_fit,
         find_cpu_warnings,
         find_memory_warnings,
     )
@@ -62,8 +64,10 @@ __all__ = [
     "Shard",
     "StagePlan",
     "SubsetShard",
+    "WorkerStart",
     "check_plan_limits",
     "check_spec_limits",
+    "count_slots_that_fit",
     "find_cpu_warnings",
     "find_memory_warnings",
     "lower_sinks",

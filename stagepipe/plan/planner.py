@@ -20,13 +20,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from stagepipe.core import UsageError, get_class_path, parse_bytes
 from stagepipe.costs import CostCurves, negotiate
 from stagepipe.machine import Machine
 from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
-from stagepipe.spec import SOURCE_NAME, PipelineSpec, SinkSpec, SourceSpec, StageSpec, Target, get_common_fields
+from stagepipe.spec import (
+    SOURCE_NAME,
+    PipelineSpec,
+    SinkSpec,
+    SourceSpec,
+    StageSpec,
+    Target,
+    WorkerRange,
+    get_common_fields,
+)
 from stagepipe.transport import find_transport_target
 
 # ------------------------------------------------------------------ sources and sinks as stages
@@ -57,6 +66,20 @@ PARTS_MEMORY_FRACTION: Final = 0.8
 """The share of `memory` that parts may take; items on their way to the order point take the rest."""
 _PARTS_OUTSIDE_WORKERS: Final = 2
 """One that grows, and one that waits."""
+
+
+_AutoSpec = TypeVar("_AutoSpec", StageSpec, SourceSpec, SinkSpec)
+
+
+class WorkerStart(NamedTuple):
+    """What `workers: auto` has become: the number at the start, and the bounds within which it moves; None: none."""
+
+    workers: int = 1
+    bounds: WorkerRange | None = None
+
+    def apply(self, spec: _AutoSpec) -> _AutoSpec:
+        """Copy a stage or a sink with it; one whose `workers` is a number stays."""
+        return replace(spec, workers=self.workers, worker_bounds=self.bounds) if spec.workers == "auto" else spec
 
 
 class PartSize(NamedTuple):
@@ -150,19 +173,17 @@ def _get_path(spec: PipelineSpec, sink: SinkSpec) -> str:
     return _SINK_ROW if len(spec.sinks) == 1 else f"{_SINK_ROW}.{spec.sinks.index(sink)}"
 
 
-def set_sink_workers(spec: PipelineSpec, workers_by_path: Mapping[str, int]) -> PipelineSpec:
+def set_sink_workers(spec: PipelineSpec, starts_by_path: Mapping[str, WorkerStart]) -> PipelineSpec:
     """Return the spec with numbers of workers for its sinks, by their paths; 1 for any other that is `auto`.
 
     >>> from stagepipe.spec import SourceSpec
     >>> jsonl = SinkSpec(target=Target("stagepipe.sinks.jsonl", {"path": "out"}), workers="auto", writes_parts=True)
     >>> spec = PipelineSpec(source=SourceSpec(target=Target(range(3))), sinks=(jsonl,))
-    >>> set_sink_workers(spec, {"sink": 2}).sinks[0].workers
+    >>> set_sink_workers(spec, {"sink": WorkerStart(2)}).sinks[0].workers
     2
     """
-    sinks = (
-        replace(sink, workers=workers_by_path.get(_get_path(spec, sink), 1 if sink.workers == "auto" else sink.workers))
-        for sink in spec.sinks
-    )
+    starts = (starts_by_path.get(_get_path(spec, sink), WorkerStart()) for sink in spec.sinks)
+    sinks = (start.apply(sink) for sink, start in zip(spec.sinks, starts, strict=True))
     return replace(spec, sinks=tuple(sinks))
 
 
@@ -356,20 +377,29 @@ def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, 
     for stages in groups:
         first = stages[0]
         restores_order = first.is_order_point
-        workers = 1 if restores_order or first.workers == "auto" else first.workers
+        workers, bounds = (1, None) if restores_order else _get_workers(first)
         role = ProcessRole.ORDER_POINT if restores_order else ProcessRole.STAGE
+        slots = workers if bounds is None else bounds.maximum
         processes.append(
             ProcessPlan(
                 role=role if first.index else ProcessRole.SOURCE,
                 stages=tuple(stages),
                 workers=workers,
+                worker_bounds=bounds,
                 input_segment=segment,
                 output_segment=segment + restores_order,
-                visible_devices=assign_devices(first, workers, machine.cuda_devices),
+                visible_devices=assign_devices(first, slots, machine.cuda_devices),
             )
         )
         segment += restores_order
     return tuple(processes)
+
+
+def _get_workers(stage: StagePlan) -> tuple[int, WorkerRange | None]:
+    """Return the workers at the start, and their bounds. While `auto` is not resolved: the least, and no bounds."""
+    if stage.workers != "auto":
+        return stage.workers, stage.worker_bounds
+    return (1 if stage.worker_bounds is None else stage.worker_bounds.minimum), None
 
 
 def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpec, curves: CostCurves) -> HopPlan:
@@ -393,17 +423,17 @@ def _plan_segments(
     source_items_per_item = 1
     for index in range(processes[-1].output_segment + 1):
         stage_processes = [p for p in processes if p.role is ProcessRole.STAGE and p.input_segment == index]
-        needed = max([1, *(p.stages[0].batch.size * p.workers for p in stage_processes if p.stages[0].batch)])
-        needed = max([needed, *(p.thread_count * p.workers for p in stage_processes)])
+        needed = max([1, *(p.stages[0].batch.size * p.slot_count for p in stage_processes if p.stages[0].batch)])
+        needed = max([needed, *(p.thread_count * p.slot_count for p in stage_processes)])
         if stage_processes and all(p.first_stage.sink_path for p in stage_processes):
-            window = count_parts_in_flight(spec, sum(p.workers for p in stage_processes), memory_bytes)
+            window = count_parts_in_flight(spec, sum(p.slot_count for p in stage_processes), memory_bytes)
             segments.append(SegmentPlan(window, window))
         elif spec.window != "auto":
             window = max(-(-spec.window // source_items_per_item), needed)
             segments.append(SegmentPlan(window, window))
         else:
-            workers = sum(p.workers for p in stage_processes)
-            window = max(_DEFAULT_WINDOW_ITEMS if index == 0 else 4, 4 * workers, 2 * needed)
+            slots = sum(p.slot_count for p in stage_processes)
+            window = max(_DEFAULT_WINDOW_ITEMS if index == 0 else 4, 4 * slots, 2 * needed)
             has_chunks = index == 0 and processes[0].sends_chunks
             small_item_window = CHUNK_WINDOW_ITEMS if has_chunks else _SMALL_ITEM_WINDOW_ITEMS
             segments.append(SegmentPlan(window, max(small_item_window, window)))
@@ -436,7 +466,8 @@ def make_probe_plan(plan: Plan, sink_folder: Path = Path()) -> Plan:
     With several items in flight the stages would run at the same time, and on a busy machine each would look slower
     than it is. A stage with `batch` gets a window of two batches: it gathers the next one while it works on the first.
     """
-    processes = redirect_sinks([replace(process, workers=1) for process in plan.processes], sink_folder)
+    single = [replace(process, workers=1, worker_bounds=None) for process in plan.processes]
+    processes = redirect_sinks(single, sink_folder)
     plan = replace(plan, processes=processes)
     windows = [1] * len(plan.segments)
     for process in processes:

@@ -85,12 +85,41 @@ def find_memory_warnings(plan: Plan, max_memory_bytes: int) -> Iterator[str]:
 
 def count_required_tasks(plan: Plan) -> int:
     """The number of processes and threads that a run starts, without those that stages start."""
-    return _TASKS_PER_WORKER * _count_workers(plan) + _BASE_TASKS
+    return _TASKS_PER_WORKER * sum(process.workers for process in plan.processes) + _BASE_TASKS
+
+
+def count_slots_that_fit(plan: Plan) -> int:
+    """Return how many slots a process may have, so that the limits of the system have room for those of all processes.
+
+    A process keeps as many as it has workers at the start, and no process has more than `plan` gives to it.
+    """
+    limits = read_system_limits(count_required_tasks(plan))
+    most = max(process.slot_count for process in plan.processes)
+    return next((slots for slots in range(most, 1, -1) if not any(find_shortages(limit_slots(plan, slots), limits))), 1)
+
+
+def limit_slots(plan: Plan, slots: int) -> Plan:
+    """Copy a plan with at most so many slots in each process, but with those of its workers at the start."""
+    processes = (
+        process
+        if process.worker_bounds is None
+        else replace(
+            process,
+            worker_bounds=process.worker_bounds._replace(
+                maximum=max(min(process.worker_bounds.maximum, slots), process.workers)
+            ),
+        )
+        for process in plan.processes
+    )
+    return replace(plan, processes=tuple(processes))
 
 
 def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
-    """Yield a sentence for each limit that is too low. Pure."""
-    workers = _count_workers(plan)
+    """Yield a sentence for each limit that is too low. Pure.
+
+    Descriptors and address space are for the most workers that the run may have, processes for those at its start.
+    """
+    workers = sum(process.slot_count for process in plan.processes)
     fds = _FDS_PER_WORKER * workers + _FDS_PER_HOP * len(plan.hops) + len(plan.segments) + _BASE_FDS
     if limits.max_fds is not None and limits.free_fds is not None and limits.free_fds < fds:
         yield (
@@ -98,11 +127,11 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
             f"are free (`ulimit -n`); raise it to {_round_up_to_1024(limits.max_fds - limits.free_fds + fds)}, "
             "set fewer `workers` or fuse stages"
         )
-    tasks = count_required_tasks(plan)
+    started, tasks = sum(process.workers for process in plan.processes), count_required_tasks(plan)
     for limit, free in limits.free_tasks_by_limit:
         if free < tasks:
             yield (
-                f"{workers} workers need {tasks} processes and threads, but only {max(free, 0)} are free ({limit}); "
+                f"{started} workers need {tasks} processes and threads, but only {max(free, 0)} are free ({limit}); "
                 "raise the limit, set fewer `workers` or fuse stages"
             )
     yield from _find_address_space_shortage(plan, limits)
@@ -136,8 +165,8 @@ def _find_address_space_shortage(plan: Plan, limits: SystemLimits) -> Iterator[s
     """The shortage of the process that maps most arenas: a worker, or the caller's process."""
     if limits.max_address_space_bytes is None or limits.free_address_space_bytes is None:
         return
-    readers = [(process.workers + 1, _WORKER_ADDRESS_SPACE_BYTES) for process in plan.processes[:-1]]
-    readers.append((plan.processes[-1].workers, limits.max_address_space_bytes - limits.free_address_space_bytes))
+    readers = [(process.slot_count + 1, _WORKER_ADDRESS_SPACE_BYTES) for process in plan.processes[:-1]]
+    readers.append((plan.processes[-1].slot_count, limits.max_address_space_bytes - limits.free_address_space_bytes))
     arenas, base_bytes = max(readers, key=lambda reader: reader[0] * era_span_bytes(plan.memory_bytes) + reader[1])
     needed = arenas * era_span_bytes(plan.memory_bytes) + base_bytes
     if limits.max_address_space_bytes < needed:
@@ -156,10 +185,6 @@ def _format_memory_hint(memory_bytes: int) -> str:
 def _round_up_to_1024(count: int) -> int:
     """Round up to a multiple of 1,024."""
     return -(-count // 1024) * 1024
-
-
-def _count_workers(plan: Plan) -> int:
-    return sum(process.workers for process in plan.processes)
 
 
 def _make_uncalibrated_plan(spec: PipelineSpec) -> Plan:

@@ -62,7 +62,7 @@ def divide_cpus(
     Raises UsageError, with the sums, for a plan that Ray would wait for without end.
     """
     asked = {process.name: _get_cpus(process) for process in processes}
-    workers = {process.name: process.workers for process in processes[1:]}
+    workers = {process.name: process.slot_count for process in processes[1:]}
     most_free = max(nodes, default=0.0)
     for name, cpus in asked.items():
         if cpus is not None and cpus > most_free:
@@ -135,7 +135,7 @@ def _describe_shortage(
 
 def check_gpus(processes: Sequence[ProcessPlan], total: float, free: float) -> None:
     """Raise UsageError if the stages ask for more GPUs than are `free`, of the `total` that the cluster has."""
-    demand = sum(get_gpus(process) * process.workers for process in processes)
+    demand = sum(get_gpus(process) * process.slot_count for process in processes)
     if demand > free:
         names = ", ".join(process.name for process in processes if get_gpus(process))
         amount = f"{free:g} of its {total:g} are free" if free < total else f"it has {total:g}"
@@ -175,7 +175,7 @@ class Reservation:
             raise
 
     def _reserve(self, processes: Sequence[ProcessPlan], shares: CpuShares) -> None:
-        counts = [shares.source_tasks, *(process.workers for process in processes[1:])]
+        counts = [shares.source_tasks, *(process.slot_count for process in processes[1:])]
         wanted = list(zip(processes, map(_make_bundle, processes, shares.by_process), counts, strict=True))
         wanted.sort(key=lambda each: (each[1].get("GPU", 0.0), each[1]["CPU"]), reverse=True)  # small ones fit anywhere
         for max_pause_s in (*_MAX_PAUSES_S, 0.0):

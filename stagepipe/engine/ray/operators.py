@@ -37,7 +37,7 @@ class RayLayout:
             for index, process in enumerate(plan.processes)
             if index > count
             and process.role is ProcessRole.STAGE
-            and process.workers > 1
+            and process.slot_count > 1
             and process.first_stage.batch is None  # it would wait for the items of a batch, one by one
         )
         return cls(count, frozenset(pools))
@@ -122,7 +122,7 @@ def make_dataset(
 
     source, *operators = pack_operators(plan, layout, epoch)
     processes = plan.processes[1 : layout.count]
-    workers = max([1, *(process.workers for process in processes)])
+    workers = max([1, *(process.slot_count for process in processes)])
     key = f"{run_id}/{epoch}"
     ranges = choose_ranges(item_count, max(workers, shares.source_tasks))
     with _allow_remote_options():
@@ -143,7 +143,9 @@ def make_dataset(
                 zero_copy_batch=True,
                 fn_constructor_args=(packed,),
                 compute=ray.data.ActorPoolStrategy(
-                    min_size=process.first_stage.min_workers or process.workers, max_size=process.workers
+                    min_size=process.workers if process.worker_bounds is None else process.worker_bounds.minimum,
+                    max_size=process.slot_count,
+                    initial_size=process.workers,
                 ),
                 num_cpus=shares.by_process[index],
                 **make_remote_options(process, plan.max_restarts),

@@ -74,7 +74,7 @@ class PoolProcess(InlineOutput):
         plan = self._run.plan
         make_actor = ray.remote(StageActor).options(**self._run.make_actor_options(self._index))
         self._packed = ray.put(pack_operator(plan, self._index, epoch))
-        workers = range(plan.processes[self._index].workers)
+        workers = range(plan.processes[self._index].slot_count)
         self._workers = [_PoolWorker(make_actor.remote(self._packed)) for _ in workers]
         self._downstream.start_epoch(epoch)
 

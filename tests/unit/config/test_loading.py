@@ -10,7 +10,7 @@ import pytest
 from stagepipe.config import load, summarize_spec
 from stagepipe.config.document import parse_mapping, to_plain
 from stagepipe.core import ConfigError, UsageError
-from stagepipe.spec import BatchSpec, Target, TransportSpec
+from stagepipe.spec import BatchSpec, Target, TransportSpec, WorkerRange
 from stagepipe.stages import Batch
 
 EXAMPLE = (Path(__file__).parent / "example.yaml").read_text(encoding="utf-8")
@@ -247,12 +247,37 @@ def test_the_hash_ignores_layout_comments_and_variables(write):
     assert len(one.config_sha256) == len(hashlib.sha256().hexdigest())
 
 
-def test_a_range_of_workers_is_its_end_with_a_start_on_ray():
+@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("value", [" 1 - 4 ", {"min": 1, "max": 4}, {"max": 4}, {"min": None, "max": 4}])
+def test_a_range_of_workers_is_auto_within_bounds(value, engine):
     config = {
-        "engine": "ray",
+        "engine": engine,
         "source": {"uses": "stagepipe.sources.numbers", "with": {"count": 3}},
-        "stages": [{"name": "a", "uses": "builtins.abs", "workers": " 1 - 4 "}, {"name": "b", "uses": "builtins.abs"}],
+        "stages": [{"name": "a", "uses": "builtins.abs", "workers": value}, {"name": "b", "uses": "builtins.abs"}],
+        "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out"}, "workers": value},
     }
-    ranged, single = load(config).stages
-    assert (ranged.workers, ranged.min_workers, ranged.format_workers()) == (4, 1, "1-4")
-    assert (single.workers, single.min_workers, single.format_workers()) == (1, None, "1")
+    spec = load(config)
+    for ranged in (spec.stages[0], spec.sinks[0]):
+        assert (ranged.workers, ranged.worker_bounds) == ("auto", WorkerRange(1, 4))
+    assert [stage.format_workers() for stage in spec.stages] == ["1-4", "1"]
+    assert summarize_spec(spec) == "source -> a (1-4) -> b -> sink (1-4)"
+
+
+def test_a_range_of_one_number_is_that_number():
+    config = {
+        "source": {"uses": "stagepipe.sources.numbers", "with": {"count": 3}},
+        "stages": [
+            {"name": "a", "uses": "builtins.abs", "workers": "3-3"},
+            {"name": "b", "uses": "builtins.abs", "workers": {"min": 3, "max": 3}},
+        ],
+    }
+    assert [(stage.workers, stage.worker_bounds) for stage in load(config).stages] == [(3, None), (3, None)]
+
+
+@pytest.mark.parametrize("override", ["=1-8", "={min: 1, max: 8}", "={max: 8}", ".max=8"])
+def test_an_override_may_be_a_range_of_workers(override):
+    stage = {"name": "a", "uses": "builtins.abs", "workers": {"min": 1, "max": 2}}
+    config = {"source": {"uses": "stagepipe.sources.numbers", "with": {"count": 3}}, "stages": [stage]}
+    assert load(config, [f"stages.a.workers{override}"]).stages[0].worker_bounds == WorkerRange(1, 8)
+    fixed = load(config, [f"stages.a.workers{override}", "stages.a.workers=3"]).stages[0]
+    assert (fixed.workers, fixed.worker_bounds) == (3, None)

@@ -1,4 +1,7 @@
-"""`workers: auto` and `fuse: auto` are chosen from a probe; inline and with a source read only once, nothing is."""
+"""`workers: auto` and `fuse: auto` are chosen from a probe; inline and with a source read only once, nothing is.
+
+Within what bounds the number moves while the run goes on.
+"""
 
 import os
 import re
@@ -12,10 +15,13 @@ from stagepipe.api import open_shards, run_to_sink
 from stagepipe.core import KeptFiles
 from stagepipe.engine import auto_settings, probe
 from stagepipe.engine.probe import ProbeLength, run_probe
-from stagepipe.machine import Machine
+from stagepipe.machine import Machine, SystemLimits
+from stagepipe.plan import system_requirements
+from stagepipe.spec import WorkerRange
 from tests.support.pipelines import BAD, batch, pipeline, plain, stage
 
 pytestmark = pytest.mark.timeout(60)
+CPUS = len(os.sched_getaffinity(0))
 WAITS = stage("nap", workers="auto", with_={"seconds": 0.02})
 
 
@@ -35,10 +41,11 @@ def test_a_stage_that_waits_gets_workers_and_the_output_is_the_same():
     items, running = run(config)
     assert items == run(config, inline=True)[0]
     [line] = running.explain_auto_workers()
-    assert line.startswith("nap: ")
-    assert "(auto)" in line
-    workers = running.make_plan().processes[1].workers
-    assert 2 <= workers <= 4 * len(os.sched_getaffinity(0))
+    process = running.make_plan().processes[1]
+    workers, bounds = process.workers, process.worker_bounds
+    assert line.startswith(f"nap: {workers} workers (auto, {bounds}): ")
+    assert 2 <= workers <= 4 * CPUS < bounds.maximum <= 16 * CPUS
+    assert bounds.minimum == 1
     assert running.report().stages[1].workers == workers
 
 
@@ -50,7 +57,7 @@ def test_a_stage_that_waits_gets_workers_and_the_output_is_the_same():
 def test_a_machine_without_memory_for_two_workers_gets_one(monkeypatch, name, little):
     monkeypatch.setattr(auto_settings, name, little)
     [line] = Pipeline(pipeline({**WAITS, "fuse": False}, source=24)).explain_auto_workers()
-    assert line.startswith("nap: 1 worker (auto)")
+    assert line.startswith("nap: 1 worker (auto, 1-")
 
 
 def list_processes(running: Pipeline) -> list[list[str]]:
@@ -116,7 +123,7 @@ def test_kept_costs_fit_the_machine_as_it_is_now(monkeypatch):
     assert not line.startswith("nap: 1 worker")
     monkeypatch.setattr(auto_settings, "read_free_memory_bytes", lambda: 1 << 20)
     [line, _] = Pipeline(config).explain_auto_workers()
-    assert line.startswith("nap: 1 worker (auto)")
+    assert line.startswith("nap: 1 worker (auto, 1-")
 
 
 def test_a_forecast_measures_again_and_the_next_run_takes_its_costs():
@@ -135,6 +142,71 @@ def test_a_probe_without_a_result_is_not_kept():
         assert line.endswith("too few items for a forecast")
 
 
+@pytest.mark.parametrize(
+    "value, least, most", [("1-3", 1, 3), ({"min": 2, "max": 40}, 2, 40), ({"min": 30, "max": 40}, 30, 40)], ids=str
+)
+def test_a_range_starts_with_what_pays_within_it_and_keeps_its_bounds(value, least, most):
+    running = Pipeline(pipeline({**WAITS, "workers": value}, source=40))
+    [line] = running.explain_auto_workers()
+    process = running.make_plan().processes[1]
+    assert least <= process.workers <= most
+    assert line.startswith(f"nap: {process.workers} worker")
+    assert f"(auto, {least}-{most})" in line
+    assert process.worker_bounds == WorkerRange(least, most)
+
+
+def test_without_a_probe_a_range_starts_with_its_least():
+    source = {"uses": "itertools.repeat", "with": {"object": 1, "times": 4}}
+    items, running = run(pipeline(stage("double", workers="3-5"), source=source))
+    assert items == [2, 2, 2, 2]
+    assert running.explain_auto_workers()[0].startswith("double: 3 workers (auto, 3-5): the source can be read only")
+    assert running.make_plan().processes[1].worker_bounds == WorkerRange(3, 5)
+
+
+@pytest.mark.parametrize("keys", [{"stateful": True}, {"cpus": "0"}, {"fuse": "auto"}], ids=str)
+def test_one_worker_that_cannot_have_others_has_no_bounds(keys):
+    source = {"uses": "itertools.repeat", "with": {"object": 1, "times": 4}}
+    spec = Pipeline(pipeline(stage("double", workers="auto", **keys), source=source)).resolve_auto()
+    has_bounds = spec.stages[0].worker_bounds is not None
+    assert has_bounds == ("fuse" in keys), "`fuse: auto` is a process of its own here"
+    assert spec.stages[0].workers == 1
+
+
+def test_fuse_auto_is_decided_at_the_start_and_what_is_fused_has_no_bounds():
+    running = Pipeline(pipeline(stage("double", fuse="auto", workers="1-4"), source=64))
+    [line] = running.explain_auto_workers()
+    assert line.startswith("double: fused into source (auto): ")
+    assert [(each.fuse, each.worker_bounds) for each in running.resolve_auto().stages] == [(True, None)]
+
+
+def test_slots_are_fewer_where_descriptors_are_scarce(monkeypatch):
+    limits = SystemLimits(max_memory_bytes=1 << 30, max_fds=1024, free_fds=300)
+    monkeypatch.setattr(system_requirements, "read_system_limits", lambda _: limits)
+    running = Pipeline(pipeline(stage("double", workers="1-4000"), stage("same", workers="1-4"), source=64))
+    double, same = running.resolve_auto().stages
+    assert 10 < double.worker_bounds.maximum < 26
+    assert same.worker_bounds == WorkerRange(1, 4)
+    assert f"(auto, 1-{double.worker_bounds.maximum})" in running.explain_auto_workers()[0]
+
+
+def test_on_ray_a_range_is_left_to_ray_and_auto_is_a_number(monkeypatch):
+    ranged = {**pipeline(stage("double", workers="2-3"), source=64), "engine": "ray"}
+    auto = {**ranged, "stages": [stage("double", workers="auto")]}
+    assert Pipeline(auto).resolve_auto().stages[0].worker_bounds is None
+    monkeypatch.setattr(probe, "run_probe", None)
+    [started] = Pipeline({**ranged, "name": "unmeasured"}).resolve_auto().stages
+    assert (started.workers, started.worker_bounds) == (2, WorkerRange(2, 3))
+    assert Pipeline(ranged).explain_auto_workers() == ()
+
+
+def test_a_sink_has_bounds_as_well(tmp_path):
+    sink = {"uses": "stagepipe.sinks.jsonl", "with": {"path": str(tmp_path / "out")}, "workers": "1-3"}
+    running = Pipeline(pipeline(stage("double"), sink=sink, source=64))
+    running.feed_sinks()
+    assert running.resolve_auto().sinks[0].worker_bounds == WorkerRange(1, 3)
+    assert running.make_plan().processes[-1].slot_count == 3
+
+
 def test_explicit_numbers_are_kept():
     running = Pipeline(pipeline(WAITS, stage("double", workers=3), source=24))
     assert running.make_plan().processes[2].workers == 3
@@ -148,10 +220,11 @@ def test_without_auto_nothing_is_probed(monkeypatch):
     assert running.make_plan().processes[1].workers == 2
 
 
-def test_inline_uses_one_worker(monkeypatch):
+@pytest.mark.parametrize("workers", ["auto", "2-4", {"min": 2, "max": 4}])
+def test_inline_uses_one_worker(monkeypatch, workers):
     monkeypatch.setattr(probe, "run_probe", None)
-    running = Pipeline(pipeline(WAITS, source=3), inline=True)
-    assert running.make_plan().processes[1].workers == 1
+    running = Pipeline(pipeline({**WAITS, "workers": workers}, source=3), inline=True)
+    assert running.make_plan().processes[1].slot_count == 1
     assert running.explain_auto_workers() == ()
 
 
@@ -160,7 +233,8 @@ def test_a_source_that_can_be_read_only_once_is_not_probed_and_keeps_its_items()
     items, running = run(pipeline(stage("double", workers="auto"), source=source))
     assert items == [2, 2, 2, 2]
     [line] = running.explain_auto_workers()
-    assert line.startswith("double: 1 worker (auto): the source can be read only once")
+    assert line.startswith(f"double: 1 worker (auto, 1-{4 * CPUS}): the source can be read only once")
+    assert running.make_plan().processes[1].worker_bounds == WorkerRange(1, 4 * CPUS)
 
 
 def test_a_source_of_very_few_items_gives_no_forecast():
@@ -168,7 +242,7 @@ def test_a_source_of_very_few_items_gives_no_forecast():
     items, running = run(config)
     assert items == [0, 2, 4]
     assert running.explain_auto_workers() == (
-        "double: 1 worker (auto): the source yields too few items for a forecast",
+        f"double: 1 worker (auto, 1-{4 * CPUS}): the source yields too few items for a forecast",
     )
     for count in (0, 3):
         forecast = Pipeline(pipeline(stage("double"), source=count)).forecast()

@@ -14,6 +14,7 @@ from stagepipe.forecast.layout import (
     fits_in_memory,
     predict_throughput,
 )
+from stagepipe.spec import WorkerRange
 from tests.unit.forecast.chains import MB, batch, budget, chain, process
 
 SECOND_NS = 10**9
@@ -50,6 +51,21 @@ def test_a_full_machine_gets_one_process_for_all_stages_and_as_many_of_them_as_c
 def test_without_fusing_each_stage_has_the_workers_that_it_needs():
     costs = chain(process("source", 200), process("decode", 1000), process("crop", 100), batch())
     assert choose(costs, may_fuse=False) == [(0, 0, 1), (1, 1, 6), (2, 2, 1), (3, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    "least, most, workers", [(1, 64, 6), (1, 4, 4), (8, 64, 8), (100, 200, 100), (1, 6, 6)], ids=str
+)
+def test_a_range_bounds_the_choice(least, most, workers):
+    costs = chain(process("source", 200), process("decode", 1000), process("crop", 100), batch())
+    layout = choose(costs, workers=[1, WorkerRange(least, most), None, 1], may_fuse=False)
+    assert layout[1] == (1, 1, workers)
+
+
+def test_several_workers_at_the_least_leave_a_stage_that_has_one_outside():
+    decode = process("decode", 10, unfusable_reason="it takes lists")
+    costs = chain(process("source", 1), decode, process("count", 1, is_single_worker=True), batch())
+    assert (1, 1, 2) in choose(costs, workers=[1, WorkerRange(2, 4), None, 1])
 
 
 @pytest.mark.parametrize("dataset_us, batch_us, workers", [(18, 14, 1), (40, 14, 2), (1800, 1400, 2)])

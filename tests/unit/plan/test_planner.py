@@ -4,6 +4,7 @@ Chunks go from a dataset to the `Batch` after it, where each item of the source 
 each worker of a stage sees. Parts of sinks: what bounds them, and how many are in flight.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from stagepipe.machine import Machine, SystemLimits, machine
 from stagepipe.plan import SINK_NAME, Plan, ProcessRole, lower_sinks, make_plan
 from stagepipe.plan.planner import assign_devices
 from stagepipe.plan.system_requirements import find_shortages
-from stagepipe.spec import StageSpec, Target
+from stagepipe.spec import StageSpec, Target, WorkerRange
 from tests.support.pipelines import batch, outputs, pipeline, shuffle, stage
 
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
@@ -100,6 +101,38 @@ def test_an_automatic_window_feeds_every_worker():
     plan = make(stage("same", workers=30), stage("double", workers=10))
     assert plan.segments[0].window >= 80
     assert plan.segments[0].small_item_window >= plan.segments[0].window
+
+
+def make_moving(*stages: dict[str, Any], workers: int, **keys: Any) -> Plan:
+    """Plan a run in which each stage with a range has so many workers at the start."""
+    spec = load(pipeline(*stages, **keys))
+    started = (replace(each, workers=workers) if each.worker_bounds else each for each in spec.stages)
+    return make_plan(replace(spec, stages=tuple(started)), replace(MACHINE, cuda_devices=("0", "1")), CURVES)
+
+
+def test_a_range_plans_a_slot_for_each_worker_that_may_come():
+    stages = stage("double", workers="2-8"), stage("same"), batch(4), stage("plus", workers=3)
+    plan = make_moving(*stages, workers=2, window="auto")
+    assert [process.workers for process in plan.processes] == [1, 2, 1, 1, 3]
+    assert [process.slot_count for process in plan.processes] == [1, 8, 1, 1, 3]
+    assert [process.worker_bounds for process in plan.processes] == [None, WorkerRange(2, 8), None, None, None]
+    assert plan.segments == make(stage("double", workers=8), *stages[1:], window="auto").segments
+    assert not plan.hops[1].rule.large_in_pipe
+
+
+def test_a_window_holds_a_batch_of_each_worker_that_may_come():
+    plan = make_moving(stage("halves_of_all", batch={"size": 8}, workers="1-4"), workers=1, window=2)
+    assert plan.segments[0].window == 32
+
+
+def test_a_gpu_is_assigned_to_each_slot():
+    plan = make_moving(stage("same", workers="1-3", device="cuda"), workers=1)
+    assert plan.processes[1].visible_devices == ("0", "1", "0")
+
+
+def test_before_a_range_is_resolved_its_least_is_planned_and_nothing_moves():
+    process = make(stage("double", workers="2-8")).processes[1]
+    assert (process.workers, process.worker_bounds, process.slot_count) == (2, None, 2)
 
 
 def test_memory_comes_from_the_config_or_is_a_share_of_the_machine():

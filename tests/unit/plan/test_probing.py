@@ -1,5 +1,7 @@
 """A probe's plan: one worker per stage, few items, and one in flight, so that each stage is measured alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from stagepipe.config import load
@@ -20,6 +22,14 @@ def test_one_worker_per_stage_and_one_item_in_flight():
     assert [process.workers for process in plan.processes] == [1, 1, 1, 1]
     assert [(segment.window, segment.small_item_window) for segment in plan.segments] == [(1, 1), (1, 1)]
     assert plan.is_probe
+
+
+def test_the_workers_of_a_probe_do_not_move():
+    spec = load(pipeline(stage("double", workers="2-8"), source=3))
+    moving = replace(spec, stages=(replace(spec.stages[0], workers=2),))
+    plan = make_plan(moving, Machine(4, 8 << 30), CURVES)
+    assert plan.processes[1].slot_count == 8
+    assert make_probe_plan(plan).processes[1].slot_count == 1
 
 
 def test_a_stage_with_batch_gets_full_batches():

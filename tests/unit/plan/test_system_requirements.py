@@ -16,8 +16,9 @@ from stagepipe.calibration.measurement import measure_curves
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine, SystemLimits
-from stagepipe.plan import make_plan
-from stagepipe.plan.system_requirements import find_cpu_warnings, find_shortages
+from stagepipe.plan import count_slots_that_fit, make_plan, system_requirements
+from stagepipe.plan.system_requirements import count_required_tasks, find_cpu_warnings, find_shortages, limit_slots
+from stagepipe.spec import WorkerRange
 from stagepipe.transport import PipeEnds, make_packet_pipe
 from tests.support.paths import ROOT
 from tests.support.pipelines import pipeline, stage
@@ -76,6 +77,42 @@ def test_the_suggested_memory_fits():
         (message,) = find_shortages(plan, limits)
         suggested_bytes = int(message.rpartition("`memory=")[2].partition("MiB")[0]) << 20
         assert list(find_shortages(replace(plan, memory_bytes=suggested_bytes), limits)) == []
+
+
+def with_range(stages: int, maximum: int):
+    """A plan in which each stage has two workers, and may have `maximum`."""
+    plan = plan_of(stages, memory=GIB)
+    source, *others = plan.processes
+    moving = (replace(process, workers=2, worker_bounds=WorkerRange(1, maximum)) for process in others)
+    return replace(plan, processes=(source, *moving))
+
+
+def test_slots_need_descriptors_and_address_space_and_only_workers_are_processes():
+    moving, fixed = with_range(4, 50), plan_of(4, memory=GIB)
+    all_started = replace(
+        moving, processes=tuple(replace(each, workers=each.slot_count, worker_bounds=None) for each in moving.processes)
+    )
+    none_left = SystemLimits(max_memory_bytes=GIB, max_fds=1024, free_fds=0)
+    assert list(find_shortages(moving, none_left)) == list(find_shortages(all_started, none_left))
+    no_space = SystemLimits(max_memory_bytes=GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB)
+    assert list(find_shortages(moving, no_space)) == list(find_shortages(all_started, no_space))
+    assert count_required_tasks(moving) == count_required_tasks(fixed) + 4 * 4
+
+
+@pytest.mark.parametrize("free_fds, slots", [(10_000, 50), (1000, 23), (200, 3), (50, 1)])
+def test_the_slots_of_all_processes_fit_the_descriptors_that_are_free(free_fds, slots, monkeypatch):
+    limits = SystemLimits(max_memory_bytes=GIB, max_fds=10_000, free_fds=free_fds)
+    monkeypatch.setattr(system_requirements, "read_system_limits", lambda _: limits)
+    plan = with_range(4, 50)
+    assert count_slots_that_fit(plan) == slots
+    if slots > 1:
+        assert list(find_shortages(limit_slots(plan, slots), limits)) == []
+    if 1 < slots < 50:
+        assert list(find_shortages(limit_slots(plan, slots + 1), limits)) != []
+
+
+def test_no_limit_takes_the_slot_of_a_worker_that_runs_at_the_start():
+    assert [process.slot_count for process in limit_slots(with_range(1, 50), 1).processes] == [1, 2]
 
 
 def test_a_run_opens_no_more_descriptors_than_it_asks_for():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stagepipe import RunError, UsageError
+from stagepipe import Pipeline, RunError, UsageError
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray import cluster
@@ -65,8 +65,9 @@ def test_a_worker_larger_than_any_node_is_refused():
 
 
 def test_a_range_of_workers_reserves_for_its_largest_number():
-    ranged = {**pipeline(stage("double", workers="1-3")), "engine": "ray"}
-    plan = make_plan(load(ranged), Machine(cpus=2, memory_bytes=8 << 30), CURVES)
+    ranged = Pipeline({**pipeline(stage("double", workers="1-3")), "engine": "ray"})
+    plan = make_plan(ranged.resolve_auto(), Machine(cpus=2, memory_bytes=8 << 30), CURVES)
+    assert [process.workers for process in plan.processes] == [1, 1]
     shares = divide_cpus(plan.processes, total=2, free=2, nodes=[2])
     assert 3 * shares.by_process[1] + shares.source_tasks * shares.by_process[0] <= 2
 
@@ -185,7 +186,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
 
 def process(name: str, workers: int = 1, gpus: float | None = None) -> Any:
     return SimpleNamespace(
-        name=name, workers=workers, first_stage=SimpleNamespace(resources=SimpleNamespace(gpus=gpus))
+        name=name, slot_count=workers, first_stage=SimpleNamespace(resources=SimpleNamespace(gpus=gpus))
     )
 
 
