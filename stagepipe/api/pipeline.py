@@ -212,7 +212,7 @@ class Pipeline(Generic[T_co]):
         Raises RunError if a stage fails.
 
         >>> Pipeline("train.yaml").explain_auto_workers()  # doctest: +SKIP
-        ('decode: 2 workers (auto): 3.9 ms per item; ...',)
+        ('decode: 2 workers (auto, 1-8): 3.9 ms per item; ...',)
         """
         return self._resolve_auto_workers().auto_workers
 
