@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def make(workers: Any, **keys: Any) -> dict[str, Any]:
-    return pipeline(stage("draws", workers=workers), stage("same"), batch(3), source=60, seed=5, **keys)
+    return pipeline(stage("light_draws", workers=workers), stage("same"), batch(3), source=60, seed=5, **keys)
 
 
 @pytest.mark.parametrize("workers", ["auto", "1-4", {"min": 2, "max": 4}], ids=str)
