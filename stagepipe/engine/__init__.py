@@ -14,6 +14,7 @@ determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 metrics        the same for Prometheus
 recording      the live figures of a run, and its histograms -> RunRecord
+scaling        moves workers where they are needed while the run goes on
 series         the run over time, from its live figures
 live_figures   a run while it goes, from its board, here or in another process -> LiveRun
 dead_letters   files of dead letters, and the source items to retry from one
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.iteration import EpochIterator, EpochPosition, IterationState, PipelineState
     from stagepipe.engine.live_figures import LiveFigures
     from stagepipe.engine.local import LocalRun
+    from stagepipe.engine.scaling import PolicyOverride, ScalingDecider
     from stagepipe.engine.state import (
         check_source,
         find_saved_skips,
@@ -70,8 +72,10 @@ __all__ = [
     "LostProcessError",
     "Nondeterminism",
     "PipelineState",
+    "PolicyOverride",
     "RunOutputs",
     "RunRequest",
+    "ScalingDecider",
     "check_source",
     "describe_config",
     "describe_stage_code",

@@ -187,6 +187,8 @@ class LocalRun(EngineRun):
                     self._consumer.statistics.take_snapshot,
                 )
                 self._series = None if plan.is_probe else self._start_series()
+                if plan.can_scale and not plan.is_probe:
+                    self._start_scaler()
             self._serve_metrics()
             exit_stack.pop_all()
         self._monitor = RunMonitor()
@@ -329,6 +331,12 @@ class LocalRun(EngineRun):
             tracks, restarts = read_trace_tracks(self._supervisor), self._supervisor.recovery.restarts
             self._trace_output.write(self.plan, tracks, restarts, record, started_ns)
             self.has_written_trace = self._trace_output.is_written
+
+    def _start_scaler(self) -> None:
+        from stagepipe.engine.scaling import RunScaler  # only here: it imports the forecast
+
+        scaler = RunScaler(self._supervisor, self._figures, self._consumer.statistics.take_snapshot)
+        self._supervisor.call_regularly(scaler.check)
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # not `self`: the cycle would keep the board's descriptor open

@@ -9,6 +9,7 @@ costs         the cost of each process, hop and sink, from a probe or from the r
 payload       the typical item of a hop, and how many items share a packet
 layout        items per second of a layout of processes, and the best layout
 advice        config changes that raise the throughput, and a reason for each choice
+scaling       which stage gets a worker more or less while the run goes on
 what_if       what other settings would have given, for the report of a run
 table         the tables for the terminal
 graph         Mermaid and SVG graphs
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from stagepipe.forecast.graph import render_mermaid, render_svg
     from stagepipe.forecast.layout import ProcessChoice, ProcessLayout, choose_layout, count_max_workers, make_layout
     from stagepipe.forecast.model import Forecast, to_json
+    from stagepipe.forecast.scaling import Decision, ScalingPolicy, ScalingSample, make_scaling_groups
     from stagepipe.forecast.table import render_forecast
     from stagepipe.forecast.what_if import estimate_changes
 
 __all__ = [
+    "Decision",
     "Forecast",
     "PartSample",
     "PipelineCosts",
@@ -45,6 +48,8 @@ __all__ = [
     "ProcessChoice",
     "ProcessLayout",
     "ResourceBudget",
+    "ScalingPolicy",
+    "ScalingSample",
     "add_layout_rules",
     "build_forecast",
     "choose_layout",
@@ -59,6 +64,7 @@ __all__ = [
     "find_missing_items",
     "fits_plan",
     "make_layout",
+    "make_scaling_groups",
     "make_unmeasured_costs",
     "render_forecast",
     "render_mermaid",

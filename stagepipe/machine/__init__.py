@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from stagepipe.machine.doctor import CheckStatus, DoctorCheck, diagnose
     from stagepipe.machine.limits import (
         CpuLoadMeter,
+        CpuLoadSeries,
         SystemLimits,
         compute_free_cpus,
         read_free_memory_bytes,
+        read_own_memory_bytes,
         read_system_limits,
     )
     from stagepipe.machine.machine import (
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckStatus",
     "CpuLoadMeter",
+    "CpuLoadSeries",
     "DoctorCheck",
     "Machine",
     "SystemLimits",
@@ -47,6 +50,7 @@ __all__ = [
     "oom_kill_count",
     "read_cpu_model",
     "read_free_memory_bytes",
+    "read_own_memory_bytes",
     "read_system_limits",
     "read_throttling",
 ]

@@ -300,6 +300,12 @@ class Plan:
     is_consumer_sink: bool = False
 
     @property
+    def can_scale(self) -> bool:
+        """Whether some numbers of workers may change while the run goes on."""
+        bounds = [process.worker_bounds for process in self.processes if process.worker_bounds is not None]
+        return any(each.minimum < each.maximum for each in bounds)
+
+    @property
     def stage_names(self) -> tuple[str, ...]:
         """The names of all stages, the source first. `StagePlan.index` is an index into this tuple."""
         return tuple(stage.name for process in self.processes for stage in process.stages)

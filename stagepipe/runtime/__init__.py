@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     )
     from stagepipe.runtime.supervisor import (
         WORKER_START_HOOK,
+        ChangeCause,
         StallRestart,
         Supervisor,
         WorkerChange,
@@ -94,6 +95,7 @@ __all__ = [
     "AttachedRun",
     "Box",
     "Cardinality",
+    "ChangeCause",
     "ChunkInHand",
     "Consumer",
     "DeadLetterEvent",

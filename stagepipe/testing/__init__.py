@@ -1,6 +1,7 @@
 """Support for tests of pipelines and of stagepipe itself. In the caller's process; crash points act in the workers.
 
 stage_runs     run_stage: runs one stage on a few items, for the tests of your own stages
+scaling        scaling_policy: lets a test decide when workers come and go
 crash_points   worker_start_hook: runs a function in each worker that starts; crash_workers_at: workers that kill
                themselves between two steps of the protocol
 """
@@ -11,8 +12,9 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.testing.crash_points import crash_workers_at, worker_start_hook
+    from stagepipe.testing.scaling import scaling_policy
     from stagepipe.testing.stage_runs import run_stage
 
-__all__ = ["crash_workers_at", "run_stage", "worker_start_hook"]
+__all__ = ["crash_workers_at", "run_stage", "scaling_policy", "worker_start_hook"]
 
 __getattr__ = lazy_names(__name__, __file__)

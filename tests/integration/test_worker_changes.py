@@ -8,6 +8,7 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.spec import WorkerRange
+from stagepipe.testing import scaling_policy
 from stagepipe.timing import ProcessCounter, ProcessState
 from tests.support.kills import until
 from tests.support.pipelines import batch, outputs, pipeline, plain, shuffle, stage
@@ -24,6 +25,19 @@ CHAIN = pipeline(
     source=400,
     max_restarts=50,
 )
+
+
+class NoDecision:
+    """Leaves the changes to the test."""
+
+    def decide(self, sample):
+        del sample
+
+
+@pytest.fixture(autouse=True)
+def _only_changes_of_the_test():
+    with scaling_policy(NoDecision()):
+        yield
 
 
 class ChangeablePipeline(Pipeline):

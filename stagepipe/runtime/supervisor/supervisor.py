@@ -461,8 +461,8 @@ class EventLoop:
         """What a probe run has measured, by process index."""
         self.item_digests: dict[str, dict[Key, ItemDigestEvent]] = {}
         """What a determinism check has recorded, by process name and item."""
-        self.on_check: Callable[[], None] | None = None
-        """Called several times a second, and with each event."""
+        self.on_check: list[Callable[[], None]] = []
+        """Each is called several times a second, and with each event."""
         self._poller = zmq.Poller()
         self._workers_by_pidfd: dict[int, WorkerProcess] = {}
         self._is_ending = False
@@ -514,8 +514,8 @@ class EventLoop:
         for worker in self._scaling.step(self._recovery.era):
             self._watch(worker)
         self._control_server.send_queued()
-        if self.on_check is not None:
-            self.on_check()
+        for function in self.on_check:
+            function()
         listener = self._attach_listener
         if listener is not None and self._attach_fd in ready and not listener.serve():
             self._poller.unregister(self._attach_fd)
@@ -640,7 +640,7 @@ class Supervisor:
 
     def call_regularly(self, function: Callable[[], None]) -> None:
         """Call `function` on the supervisor's thread several times a second. It must not refer to this object."""
-        self._event_loop.on_check = function
+        self._event_loop.on_check.append(function)
 
     @property
     def workers(self) -> dict[int, WorkerProcess]:

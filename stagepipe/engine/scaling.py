@@ -1,0 +1,139 @@
+"""Lets a run move workers where they are needed: reads it twice a second, and asks `forecast.ScalingPolicy`.
+
+On the supervisor's thread, at most 0.3 % of a CPU. An error here never ends a run: it goes on with the workers it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING, Final, Protocol
+
+from stagepipe.forecast import Decision, ResourceBudget, ScalingPolicy, ScalingSample, make_scaling_groups
+from stagepipe.machine import CpuLoadSeries, cpu_quota, detect_machine, read_free_memory_bytes, read_own_memory_bytes
+from stagepipe.runtime import ChangeCause, WorkerChange
+
+if TYPE_CHECKING:
+    from stagepipe.engine.live_figures import LiveFigures
+    from stagepipe.runtime import DeliverySnapshot, Supervisor
+
+_INTERVAL_NS: Final = 450_000_000
+_SETTLED_INTERVAL_NS: Final = 950_000_000
+"""A little less than half a second and a second: the supervisor's thread looks after things twice a second."""
+
+_TEST_INTERVAL_NS: Final = 20_000_000
+_SLOW_INTERVAL_NS: Final = 5_000_000_000
+"""What takes a millisecond to read, as the memory, is read so often."""
+
+_log = logging.getLogger("stagepipe")
+
+
+class ScalingDecider(Protocol):
+    """Decides about the workers of a run."""
+
+    def decide(self, sample: ScalingSample) -> Decision | None:
+        """Return the change to make now; None for none."""
+
+
+class PolicyOverride:
+    """The policy that tests put in the place of the own one, for the runs that this process starts; None: the own."""
+
+    policy: ScalingDecider | None = None
+
+
+class RunScaler:
+    """Decides for one run. `check` is called on the supervisor's thread, several times a second."""
+
+    def __init__(
+        self, supervisor: Supervisor, figures: LiveFigures, read_deliveries: Callable[[], DeliverySnapshot]
+    ) -> None:
+        """`figures` reads the run's board, `read_deliveries` what the consumer has counted."""
+        self._supervisor = weakref.ref(supervisor)
+        self._figures = figures
+        self._read_deliveries = read_deliveries
+        self._plan = plan = supervisor.plan
+        machine = detect_machine()
+        self._machine_cpus = machine.cpus
+        budget = ResourceBudget(
+            cpus=float(machine.cpus),
+            machine_cpus=machine.cpus,
+            memory_bytes=machine.memory_bytes,
+            arena_bytes=plan.memory_bytes,
+            gpus=len(machine.cuda_devices),
+        )
+        self._policy: ScalingDecider | None
+        self._policy = PolicyOverride.policy or ScalingPolicy(make_scaling_groups(plan), budget)
+        self._cpu_load = CpuLoadSeries()
+        self._due_ns = self._slow_due_ns = 0
+        self._free_memory_bytes = 0
+        self._max_cpus = float(machine.cpus)
+        self._worker_memory_bytes = (0,) * len(plan.processes)
+        self._settled_changes = 0  # of the changes of the run, those that are complete
+
+    def check(self) -> None:
+        """Decide, if it is time."""
+        now_ns = perf_counter_ns()
+        supervisor = self._supervisor()
+        if now_ns < self._due_ns or self._policy is None or supervisor is None:
+            return
+        self._due_ns = now_ns + self._choose_interval_ns()
+        try:
+            self._decide(self._policy, supervisor, now_ns)
+        except Exception:  # noqa: BLE001 - any error: the run needs no other workers than it has
+            self._policy = None
+            _log.exception("the numbers of workers stay as they are from now on, because of an error")
+
+    def _choose_interval_ns(self) -> int:
+        if not isinstance(self._policy, ScalingPolicy):
+            return _TEST_INTERVAL_NS
+        return _SETTLED_INTERVAL_NS if self._policy.is_settled else _INTERVAL_NS
+
+    def _decide(self, policy: ScalingDecider, supervisor: Supervisor, now_ns: int) -> None:
+        decision = policy.decide(self._take_sample(supervisor, now_ns))
+        if decision is not None:
+            supervisor.request_workers(decision.group, decision.workers, ChangeCause(decision.reason, decision.gain))
+
+    def _take_sample(self, supervisor: Supervisor, now_ns: int) -> ScalingSample:
+        if now_ns >= self._slow_due_ns:
+            self._slow_due_ns = now_ns + _SLOW_INTERVAL_NS
+            self._read_slowly(supervisor)
+        run = self._figures.read()
+        groups = range(len(self._plan.processes))
+        changes = supervisor.worker_changes[self._settled_changes :]
+        open_changes = [change for change in changes if not change.done_ns and not change.failure]
+        if not open_changes:
+            self._settled_changes += len(changes)
+        pids = [worker.pid for worker in supervisor.workers.values()]
+        return ScalingSample(
+            run=run,
+            workers=tuple(map(supervisor.count_workers, groups)),
+            free_cpus=max(min(self._machine_cpus - self._cpu_load.measure_other_cpus(pids), self._max_cpus), 0.0),
+            free_memory_bytes=self._free_memory_bytes,
+            worker_memory_bytes=self._worker_memory_bytes,
+            start_ns=tuple(
+                _find_start_ns(supervisor.worker_changes, group)
+                or run.stages[group].starting_ns // max(self._plan.processes[group].workers, 1)
+                for group in groups
+            ),
+            caller_cpu_ns=process_time_ns(),
+            outside_ns=self._read_deliveries().outside_ns,
+            is_changing=bool(open_changes),
+            failed=frozenset(change.group for change in changes if change.failure),
+        )
+
+    def _read_slowly(self, supervisor: Supervisor) -> None:
+        self._free_memory_bytes = read_free_memory_bytes()
+        self._max_cpus = cpu_quota() or float(self._machine_cpus)
+        pids = {worker.slot.worker_group: worker.pid for worker in supervisor.workers.values() if worker.is_ready}
+        self._worker_memory_bytes = tuple(
+            read_own_memory_bytes(pids[group]) if group in pids and process.worker_bounds is not None else 0
+            for group, process in enumerate(self._plan.processes)
+        )
+
+
+def _find_start_ns(changes: list[WorkerChange], group: int) -> int:
+    """Return how long the last worker that was added to a group took to start; 0 if there was none."""
+    times_ns = (c.done_ns - c.asked_ns for c in reversed(changes) if c.group == group and c.delta > 0 and c.done_ns)
+    return next(times_ns, 0)
