@@ -24,7 +24,7 @@ _SETTLED_INTERVAL_NS: Final = 950_000_000
 """A little less than half a second and a second: the supervisor's thread looks after things twice a second."""
 
 _TEST_INTERVAL_NS: Final = 20_000_000
-_SLOW_INTERVAL_NS: Final = 5_000_000_000
+_SLOW_INTERVAL_NS: Final = 10_000_000_000
 """What takes a millisecond to read, as the memory, is read so often."""
 
 _log = logging.getLogger("stagepipe")
@@ -78,9 +78,9 @@ class RunScaler:
         supervisor = self._supervisor()
         if now_ns < self._due_ns or self._policy is None or supervisor is None:
             return
-        self._due_ns = now_ns + self._choose_interval_ns()
         try:
             self._decide(self._policy, supervisor, now_ns)
+            self._due_ns = now_ns + self._choose_interval_ns()  # after it: a shift may have begun
         except Exception:  # noqa: BLE001 - any error: the run needs no other workers than it has
             self._policy = None
             _log.exception("the numbers of workers stay as they are from now on, because of an error")

@@ -42,7 +42,7 @@ _MIN_BLOCK_NS: Final = 400_000_000
 """Workers write their counters every 0.1 s: over a shorter time what they count is of different moments."""
 
 _MIN_BLOCK_ITEMS: Final = 4
-_MAX_BLOCKS: Final = 24
+_MAX_BLOCKS: Final = 16
 _COST_BLOCKS: Final = 8
 """The cost of an item is its mean over so many blocks at most."""
 

@@ -1,13 +1,11 @@
 """Workers that follow the work, in real runs. The stages wait, so that one CPU is enough for many of them."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
 from stagepipe import Pipeline
 from stagepipe.forecast import Decision
-from stagepipe.spec import WorkerRange
 from stagepipe.testing import scaling_policy
 from tests.support.pipelines import pipeline, stage
 
@@ -16,21 +14,8 @@ pytestmark = pytest.mark.timeout(90)
 MOST_WORKERS = 6
 
 
-class ScaledPipeline(Pipeline):
-    """A pipeline whose stages may have one to six workers."""
-
-    def _plan_run(self):
-        plan = super()._plan_run()
-        bounds = WorkerRange(1, MOST_WORKERS)
-        processes = [
-            replace(process, worker_bounds=bounds) if process.role.value == "stage" else process
-            for process in plan.processes
-        ]
-        return replace(plan, processes=tuple(processes))
-
-    @property
-    def changes(self):
-        return self._run._supervisor.worker_changes
+def get_changes(running):
+    return running._run._supervisor.worker_changes
 
 
 def write_ms(path, ms):
@@ -42,7 +27,8 @@ def make_config(tmp_path, **times_ms):
     for name, ms in times_ms.items():
         write_ms(tmp_path / name, ms)
     waiting = "tests.support.scaling_stages.WaitAsTold"
-    stages = [stage(waiting, name=name, with_={"path": str(tmp_path / name)}) for name in times_ms]
+    workers = {"min": 1, "max": MOST_WORKERS}
+    stages = [stage(waiting, name=name, with_={"path": str(tmp_path / name)}, workers=workers) for name in times_ms]
     return pipeline(*stages, source=1_000_000, window=64)
 
 
@@ -57,32 +43,32 @@ def iterate_until(items, condition, deadline_s=30):
 
 
 def test_workers_move_to_the_stage_that_becomes_slow(tmp_path):
-    with ScaledPipeline(make_config(tmp_path, first=30, second=2)) as running:
-        items = iter(running)
-        iterate_until(items, lambda: any(c.stage == "first" and c.workers == MOST_WORKERS for c in running.changes))
+    with Pipeline(make_config(tmp_path, first=30, second=2)) as running:
+        changes, items = get_changes(running), iter(running)
+        next(items)
         write_ms(tmp_path / "first", 2)
         write_ms(tmp_path / "second", 30)
-        iterate_until(items, lambda: any(c.stage == "second" and c.workers == MOST_WORKERS for c in running.changes))
-        first = running.changes[0]
-        assert "first limits: its worker is busy" in first.cause.reason
+        iterate_until(items, lambda: any(c.stage == "second" and c.workers == MOST_WORKERS for c in changes))
+        first = changes[0]
+        assert "second limits: its worker is busy" in first.cause.reason
         assert first.cause.gain > 0.5
-        assert not any(change.failure for change in running.changes)
+        assert not any(change.failure for change in get_changes(running))
 
 
 def test_policy_of_a_test_takes_the_place_of_the_own_one(tmp_path):
-    class Add:
+    class UpAndDown:
         asked = 0
 
         def decide(self, sample):
-            if sample.is_changing or sample.workers[1] == MOST_WORKERS:
+            if sample.is_changing:
                 return None
             self.asked += 1
-            return Decision(1, sample.workers[1] + 1, "a test asks", 0.1)
+            return Decision(1, 1 if sample.workers[1] > 1 else 2, "a test asks", 0.1)
 
-    policy = Add()
-    with scaling_policy(policy), ScaledPipeline(make_config(tmp_path, first=5)) as running:
-        iterate_until(iter(running), lambda: policy.asked >= MOST_WORKERS - 1)
-        assert {change.cause.reason for change in running.changes} == {"a test asks"}
+    policy = UpAndDown()
+    with scaling_policy(policy), Pipeline(make_config(tmp_path, first=5)) as running:
+        iterate_until(iter(running), lambda: policy.asked > MOST_WORKERS)
+        assert {change.cause.reason for change in get_changes(running)} == {"a test asks"}
 
 
 def test_error_of_the_policy_leaves_the_run_as_it_is(tmp_path, caplog):
@@ -94,10 +80,10 @@ def test_error_of_the_policy_leaves_the_run_as_it_is(tmp_path, caplog):
             raise ZeroDivisionError
 
     policy = Broken()
-    with scaling_policy(policy), ScaledPipeline(make_config(tmp_path, first=5)) as running:
+    with scaling_policy(policy), Pipeline(make_config(tmp_path, first=5)) as running:
         end = time.monotonic() + 2
         count, item = iterate_until(iter(running), lambda: time.monotonic() > end)
         assert item == count - 1
-        assert not running.changes
+        assert not get_changes(running)
     assert policy.calls == 1
     assert "the numbers of workers stay as they are" in caplog.text
