@@ -48,7 +48,7 @@ def test_every_run_option_is_offered(editor):
 @pytest.mark.parametrize(
     "option,description",
     [
-        ("workers=2", "Number of processes, or auto; with engine: ray also a range, such as 1-4."),
+        ("workers=2", "Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."),
         ("timeout=3", "Maximum time per item, such as 30s."),
         ("on_error='skip'", "the item goes to the dead letters"),
         ("fuse=True", "the stage runs in the previous stage's process"),

@@ -34,6 +34,7 @@ START = from_source(range(3))
 BROKEN_CHAINS = [
     START.map(decode, workers=0).with_options(order="none"),
     START.map(decode, workers="4"),
+    START.map(decode, workers={"min": 4, "max": 2}),
     START.map(decode, fuse="yes"),
     START.map(decode, on_error="ignore"),
     START.map(decode, env=["A"]),
@@ -79,6 +80,7 @@ BROKEN_CHAINS = [
 ]
 REFUSED_CALLS = [
     lambda: START.map(decode, num_workers=2),
+    lambda: START.map(decode, max_workers=2),
     lambda: START.map(decode, wrkers=2),
     lambda: START.map(decode, batch_size=3),
     lambda: START.map(decode, drop_last=True),

@@ -35,7 +35,7 @@ ARGUMENTS = st.recursive(
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
-        "workers": st.integers(1, 9) | st.just("auto"),
+        "workers": st.integers(1, 9) | st.just("auto") | st.sampled_from(["1-4", {"min": 1, "max": 4}]),
         "timeout": st.sampled_from([0.5, "30s", 2]),
         "on_error": st.sampled_from(["fail", "skip"]),
         "retries": st.integers(0, 5),
