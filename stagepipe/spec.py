@@ -408,6 +408,15 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = 1
+    group: Annotated[
+        int,
+        ConfigKey(
+            "Processes of each worker, which work on an item together: for a model split with torch.distributed.",
+            minimum=1,
+            maximum=1024,
+            is_process_key=True,
+        ),
+    ] = 1
     concurrency: Annotated[
         int,
         ConfigKey(
@@ -543,6 +552,7 @@ class SourceSpec(StageSpec):
         ),
     ] = False
     transport: TransportMode = "auto"
+    group: int = 1
     field: None = None
     as_: None = None
     into: None = None
@@ -705,6 +715,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
     for key, synonyms in {
         "workers": "num_workers n_workers nworkers replicas parallelism processes num_proc"
         " num_parallel_calls max_workers min_workers num_replicas instances worker",
+        "group": "world_size nproc_per_node tensor_parallel_size tp_size group_size num_ranks ranks",
         "concurrency": "max_concurrency thread_pool num_io_threads in_parallel async_workers pool_size",
         "threads": "num_threads n_threads nthreads omp_num_threads intra_op_threads",
         "uses": "_target_ class_path target type class cls function func fn callable op import module path"

@@ -13,5 +13,5 @@ if __name__ == "__main__":
     from stagepipe.runtime import install_lazy_seeding, worker_main
 
     install_lazy_seeding()
-    worker_main(int(sys.argv[1]), int(sys.argv[2]))
+    worker_main(int(sys.argv[1]), int(sys.argv[2]), process_exit.adopt)
     process_exit.status = 0

@@ -26,7 +26,7 @@ def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
         os.close(fd)
     if launch is not None:
         process_exit.adopt()
-        worker_main(launch.spec_fd, launch.crash_log_fd, launch.fds)
+        worker_main(launch.spec_fd, launch.crash_log_fd, process_exit.adopt, launch.fds)
     process_exit.status = 0
 
 

@@ -15,6 +15,8 @@ class StageOptions(TypedDict, total=False):
     """Letters, digits, `_` and `-`; unique."""
     workers: int | str | dict[str, int]
     """Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."""
+    group: int
+    """Processes of each worker, which work on an item together: for a model split with torch.distributed."""
     concurrency: int
     """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
     threads: int

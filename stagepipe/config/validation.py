@@ -302,6 +302,7 @@ _REJECTED_ITEMS: Final = (
 )
 _NOT_FOR_ORDER_POINTS: Final = {
     "workers": ("it restores the item order in one process", ""),
+    "group": ("it restores the item order in one process", ""),
     "concurrency": ("it takes the items one by one, in order", ""),
     "retries": _REJECTED_ITEMS,
     "on_error": _REJECTED_ITEMS,
@@ -370,12 +371,15 @@ def check_key_combinations(
         if not _is_true(stage.get("fuse")):
             process_name = stage.get_text("name") or process_name
             process_stage = stage
-        elif _has_threads(process_stage):
-            message = f"`{process_name}` has `concurrency`, so no stage is fused into it"
+        elif (key := _find_lone_key(process_stage)) is not None:
+            message = f"`{process_name}` has `{key}`, so no stage is fused into it"
             hint = f"remove `fuse`, or call both from one function in `{process_name}`"
             yield stage.entries["fuse"].key_location.make_problem(message, hint)
         yield from _check_fused(stage, process_name)
         yield from _check_concurrency(stage)
+        if _exceeds_one(stage, "group") and _exceeds_one(stage, "concurrency"):
+            message = "a stage with `group` takes no `concurrency`: its processes work on the same item"
+            yield stage.entries["concurrency"].key_location.make_problem(message, "remove `concurrency`, or `group`")
         if traits.is_order_point:
             yield from _check_order_point(stage, traits.label)
         if traits.takes_whole_items:
@@ -451,14 +455,19 @@ _NOT_WITH_THREADS: Final = {
 """Keys that a stage with threads does not take, if they are set, with the reason and the hint."""
 
 
-def _has_threads(stage: MapNode) -> bool:
-    node = stage.get("concurrency")
+def _exceeds_one(stage: MapNode, key: str) -> bool:
+    node = stage.get(key)
     return isinstance(node, ScalarNode) and isinstance(node.value, int) and node.value > 1
+
+
+def _find_lone_key(stage: MapNode) -> str | None:
+    """Return the key of a stage that must be alone in its process, if it has one."""
+    return next((key for key in ("concurrency", "group") if _exceeds_one(stage, key)), None)
 
 
 def _check_concurrency(stage: MapNode, argument: str = "") -> Iterator[Problem]:
     """Reject what a stage cannot have beside threads. `argument`: one of a source that reads in one thread."""
-    if not _has_threads(stage):
+    if not _exceeds_one(stage, "concurrency"):
         return
     for key, (reason, hint) in _NOT_WITH_THREADS.items():
         node = stage.get(key)

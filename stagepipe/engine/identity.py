@@ -464,4 +464,5 @@ def _compute_fingerprint(
 
 def _describe_settings(stage: StageSpec) -> str:
     """Describe what else changes a stage's results."""
-    return repr((stage.name, stage.device, sorted(stage.env.items()), stage.allow_none, stage.mutable))
+    settings = (stage.name, stage.device, sorted(stage.env.items()), stage.allow_none, stage.mutable)
+    return repr(settings if stage.group == 1 else (*settings, stage.group))

@@ -6,6 +6,7 @@ yields. It uses the same stages, chains and order points as the workers; only th
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Generator
@@ -46,6 +47,7 @@ from stagepipe.runtime import (
     SourceRunner,
     StageError,
     StageRunner,
+    as_only_rank,
     count_outputs,
     make_private_stage_region,
 )
@@ -113,7 +115,7 @@ class CallerRun(EngineRun):
             shard = plan.shard.for_segment(process.output_segment if stages else process.input_segment)
             region = self._regions[stage.name] = make_private_stage_region()
             try:
-                with self._generators.swap_in():
+                with self._generators.swap_in(), as_only_rank() if stage.group > 1 else contextlib.nullcontext():
                     stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
                 raise make_build_error(stage.row, error) from error

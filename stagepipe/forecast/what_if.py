@@ -89,7 +89,14 @@ class _Estimator:
             machine_cpus=record.cpus,
             memory_bytes=record.host.memory_bytes or _UNKNOWN_MEMORY_BYTES,
             arena_bytes=plan.memory_bytes,
-            gpus=len({device for process in plan.processes for device in process.visible_devices or ()}),
+            gpus=len(
+                {
+                    device
+                    for process in plan.processes
+                    for devices in process.visible_devices or ()
+                    for device in devices.split(",")
+                }
+            ),
         )
         self._first_stages = {stage.name: stage for stage in record.stages}
         self._layout = make_layout(tuple(self._first_stages[process.name].workers for process in plan.processes))

@@ -265,12 +265,14 @@ def name_sink(target: Target) -> str:
 def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the CUDA_VISIBLE_DEVICES of each worker, or None to leave the variable unchanged.
 
-    `cuda` spreads the workers over all `available_devices`; each worker sees one, as its device `cuda`. `cuda:1` gives
-    every worker the second device. `cpu` hides all devices.
+    `cuda` spreads the workers over all `available_devices`; each worker sees one, as its device `cuda`, or one for each
+    process of its `group`. `cuda:1` gives every worker the second device. `cpu` hides all devices.
 
     >>> from stagepipe.spec import Target
     >>> assign_devices(StageSpec(name="detect", target=Target("a.b"), device="cuda"), 3, ("0", "1"))
     ('0', '1', '0')
+    >>> assign_devices(StageSpec(name="llm", target=Target("a.b"), device="cuda", group=2), 2, ("0", "1", "2"))
+    ('0,1', '2,0')
 
     Raises UsageError if the device does not exist.
     """
@@ -286,7 +288,12 @@ def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str,
             f"/proc/driver/nvidia/gpus); set `{stage.config_path}.device=cpu`, or set no device"
         )
     if not index:
-        return tuple(available_devices[worker % len(available_devices)] for worker in range(workers))
+        count = min(stage.group, len(available_devices))  # CUDA takes no device twice
+        firsts = (worker * stage.group for worker in range(workers))
+        return tuple(
+            ",".join(available_devices[(first + rank) % len(available_devices)] for rank in range(count))
+            for first in firsts
+        )
     if int(index) >= len(available_devices):
         last = len(available_devices) - 1
         existing = f"cuda:0 to cuda:{last} exist" if last else "cuda:0 exists"

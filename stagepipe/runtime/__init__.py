@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         StageChain,
         StageError,
         StageRunner,
+        as_only_rank,
         install_lazy_seeding,
         make_private_stage_region,
     )
@@ -129,6 +130,7 @@ __all__ = [
     "UnpicklableResultError",
     "WorkerChange",
     "WorkerRestart",
+    "as_only_rank",
     "compute_wanted_bytes",
     "count_outputs",
     "describe_run",

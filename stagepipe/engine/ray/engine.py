@@ -37,6 +37,7 @@ class RayEngine(Engine):
             ),
             "cpus": "Ray chooses the CPUs",
             "concurrency": "each worker on Ray works on one item at a time",
+            "group": "each worker on Ray is one process",
         },
         refused_outputs=_NO_OUTPUTS,
         ignored_keys=("memory_bytes", "window", "preload", "start", "transport"),

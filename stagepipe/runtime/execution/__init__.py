@@ -8,12 +8,14 @@ fields        `field`, `as` and `into`: a function applied to fields of an item
 cache         `cache`: the outputs that a stage keeps in files
 seeding       seeds the generators of Python, NumPy and torch, and those that a stage keeps for itself
 lazy_seeding  lets those of Python and NumPy wait for their first use
+ranks         what torchrun sets in the environment, for a stage with a `group`
 errors        StageError: an exception with its stage and item, and the text for it
 """
 
 from stagepipe.runtime.execution.chain import Box, ChunkInHand, ItemHeader, StageChain
 from stagepipe.runtime.execution.errors import StageError
 from stagepipe.runtime.execution.grouping import OrderedGrouping, make_grouping
+from stagepipe.runtime.execution.ranks import as_only_rank, reserve_port, set_rank
 from stagepipe.runtime.execution.seeding import IsolatedGenerators, install_lazy_seeding
 from stagepipe.runtime.execution.source import READ_ONCE_MESSAGE, SourceReader, SourceRunner
 from stagepipe.runtime.execution.stage import Route, StageRunner, make_private_stage_region
@@ -31,7 +33,10 @@ __all__ = [
     "StageChain",
     "StageError",
     "StageRunner",
+    "as_only_rank",
     "install_lazy_seeding",
     "make_grouping",
     "make_private_stage_region",
+    "reserve_port",
+    "set_rank",
 ]

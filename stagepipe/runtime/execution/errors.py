@@ -28,7 +28,13 @@ from stagepipe.core import (
     is_tensor,
 )
 from stagepipe.plan import StagePlan
-from stagepipe.runtime.protocol import describe_failure, format_error_text, format_key, format_user_traceback
+from stagepipe.runtime.protocol import (
+    RankError,
+    describe_failure,
+    format_error_text,
+    format_key,
+    format_user_traceback,
+)
 from stagepipe.spec import SOURCE_NAME
 
 
@@ -86,7 +92,8 @@ class StageError(Exception):
         self.key = key
         self.cause = cause
         self.attempts = attempts
-        text = str(cause) if self.is_mistake else f"{type(cause).__name__}: {format_error_text(cause)}"
+        is_whole = self.is_mistake or isinstance(cause, RankError)
+        text = str(cause) if is_whole else f"{type(cause).__name__}: {format_error_text(cause)}"
         super().__init__(f"{text}{input_note}")
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stagepipe.core import lazy_names
 from stagepipe.runtime.protocol.errors import (
+    RankError,
     UnpicklableResultError,
     WorkerDiedError,
     add_source_lines,
@@ -22,6 +23,7 @@ from stagepipe.runtime.protocol.errors import (
     format_key,
     format_user_traceback,
     make_run_error,
+    name_user_error_type,
     read_only_hint,
 )
 from stagepipe.runtime.protocol.lineage import (
@@ -66,7 +68,9 @@ from stagepipe.runtime.protocol.messages import (
 )
 from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
+    GROUP_EXIT_CODE,
     STACK_DUMP_SIGNAL,
+    GroupEnd,
     SentPlan,
     WorkerSpec,
     find_unpicklable_stage,
@@ -81,6 +85,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BROKEN_CUDA_EXIT_CODE",
+    "GROUP_EXIT_CODE",
     "STACK_DUMP_SIGNAL",
     "ArenaFullEvent",
     "Cardinality",
@@ -89,10 +94,12 @@ __all__ = [
     "DeliveredLeaves",
     "FailureEvent",
     "ForcedSkip",
+    "GroupEnd",
     "ItemDigestEvent",
     "LeafGroup",
     "OutputLineage",
     "ProbeSample",
+    "RankError",
     "ReadOnceEvent",
     "ReadyEvent",
     "Retire",
@@ -129,6 +136,7 @@ __all__ = [
     "infer_cardinality",
     "load_worker_spec",
     "make_run_error",
+    "name_user_error_type",
     "pack_lineage",
     "pickle_main_objects",
     "raise_inexact_cursor",

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from stagepipe.core import PACKAGE_DIR, Key, RunError, StagepipeError, TransportError, with_error_type
+from stagepipe.core import (
+    PACKAGE_DIR,
+    Key,
+    RunError,
+    StagepipeError,
+    TransportError,
+    name_error_type,
+    with_error_type,
+)
 from stagepipe.plan import Shard
 from stagepipe.runtime.protocol.messages import FailureEvent
 
@@ -42,6 +50,7 @@ _USER_CALL_SITES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "runtime/execution/source.py": ("read", "_run_users_code", "<lambda>"),
     "runtime/execution/fields.py": ("__call__", "_put", "_put_each", "_call_batched", "_split_results"),
+    "runtime/worker/group.py": ("_call_own_target", "_call"),
     "core/targets.py": (),
     "api/run_to_end.py": (),
 }  # fmt: skip
@@ -97,8 +106,10 @@ def format_user_traceback(error: BaseException) -> str:
 
     The result is empty where all frames are ours and the message is enough: also for a file that we cannot open, which
     the message names. An error of this package that has a cause (a module that fails to import) gets the traceback of
-    its cause. A bug in this package keeps all its frames.
+    its cause. A bug in this package keeps all its frames. An error of another process brings its traceback.
     """
+    if isinstance(error, RankError):
+        return error.trace
     is_own_error = isinstance(error, StagepipeError)
     cause = error.__cause__ if is_own_error and error.__cause__ is not None else error
     report = traceback.TracebackException.from_exception(cause)
@@ -214,6 +225,27 @@ def make_run_error(event: FailureEvent) -> RunError:
         trace=add_source_lines(event.trace),
     )
     return with_error_type(error, event.error_type)
+
+
+class RankError(StagepipeError):
+    """What a process of a worker's group raised that is not its rank 0. `trace` is the user's part of its traceback.
+
+    `error_type` names the type of the exception; see `stagepipe.core.name_error_type`.
+
+    >>> str(RankError(1, "ValueError: no such layer", "", "builtins:ValueError"))
+    'rank 1: ValueError: no such layer'
+    """
+
+    def __init__(self, rank: int, text: str, trace: str, error_type: str) -> None:
+        """`text` is the error in one line."""
+        super().__init__(f"rank {rank}: {text}")
+        self.trace = trace
+        self.error_type = error_type
+
+
+def name_user_error_type(error: BaseException) -> str:
+    """Return `name_error_type` of the user's exception, which another rank may have raised."""
+    return error.error_type if isinstance(error, RankError) else name_error_type(error)
 
 
 class WorkerDiedError(StagepipeError):

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from stagepipe.core import UsageError, WarningFilter, read_warning_filters
 from stagepipe.plan import HopPlan, ProcessPlan, Shard, StagePlan
 from stagepipe.spec import SOURCE_NAME, Target
@@ -100,12 +102,40 @@ def _iter_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 BROKEN_CUDA_EXIT_CODE = 86
 """A worker that cannot use CUDA any more exits with it. Arbitrary; shells and signals use codes from 126 on."""
+GROUP_EXIT_CODE = 87
+"""A worker whose group cannot go on exits with it, after it has put a `GroupEnd` into its crash log."""
 STACK_DUMP_SIGNAL = signal.SIGRTMAX - 3
 """Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time
 signal, because libraries use the standard ones."""
 
 _MIN_MAPPED_BYTES: Final = 1 << 20
 """Smaller buffers go into the pickle: a worker may well keep a copy of them, and not of many pages in part."""
+
+
+class GroupEnd(msgspec.Struct, frozen=True):
+    """Why a worker's group has ended: a rank has exited, with `status` as in `subprocess`, or else a `reason`.
+
+    >>> crash_log = "Fatal Python error: Segmentation fault" + GroupEnd(1, -11).to_text()
+    >>> GroupEnd.split(crash_log)
+    ('Fatal Python error: Segmentation fault', GroupEnd(rank=1, status=-11, reason=''))
+    """
+
+    rank: int
+    status: int | None = None
+    reason: str = ""
+
+    def to_text(self) -> str:
+        """Return what to write at the end of the worker's crash log."""
+        return _GROUP_END_MARK + msgspec.json.encode(self).decode()
+
+    @classmethod
+    def split(cls, crash_log: str) -> tuple[str, GroupEnd | None]:
+        """Return the text of a crash log before it, and the end of the group; None if the group has not ended."""
+        text, _, end = crash_log.partition(_GROUP_END_MARK)
+        return text, msgspec.json.decode(end, type=cls) if end else None
+
+
+_GROUP_END_MARK: Final = "\nEnd of the group: "
 
 
 class SentPlan(NamedTuple):
@@ -263,7 +293,8 @@ def write_worker_spec(spec: WorkerSpec) -> int:
     """Return a memfd with `spec` in it, and where its plan is."""
     file = io.BytesIO()
     _SpecPickler(file, protocol=5).dump(spec)
-    data = pickle.dumps((spec.sys_path, spec.sent_plan, file.getvalue()), protocol=5)
+    group = spec.plan.first_stage.group
+    data = pickle.dumps((spec.sys_path, group, spec.sent_plan, file.getvalue()), protocol=5)
     fd = os.memfd_create("stagepipe-worker-spec", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as spec_file:
         spec_file.write(data)
@@ -271,11 +302,14 @@ def write_worker_spec(spec: WorkerSpec) -> int:
     return fd
 
 
-def read_worker_spec(fd: int) -> tuple[tuple[str, ...], SentPlan, bytes]:
-    """Return the import path to set, and what to load once it is set: the plan and the pickled spec."""
+def read_worker_spec(fd: int) -> tuple[tuple[str, ...], int, SentPlan, bytes]:
+    """Return the import path, and the size of the worker's group; then what to load: the plan and the pickled spec.
+
+    Loading it may import the user's code.
+    """
     with os.fdopen(fd, "rb") as file:
-        sys_path, sent_plan, pickled_spec = pickle.load(file)
-    return sys_path, sent_plan, pickled_spec
+        sys_path, group, sent_plan, pickled_spec = pickle.load(file)
+    return sys_path, group, sent_plan, pickled_spec
 
 
 def load_worker_spec(sent_plan: SentPlan, pickled_spec: bytes) -> tuple[WorkerSpec, Mapping[str, Any]]:

@@ -38,7 +38,9 @@ from stagepipe.runtime.fork_server import (
 from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import (
     BROKEN_CUDA_EXIT_CODE,
+    GROUP_EXIT_CODE,
     STACK_DUMP_SIGNAL,
+    GroupEnd,
     SentPlan,
     WorkerSpec,
     extract_user_stacks,
@@ -396,6 +398,7 @@ _SIGTERM_TIMEOUT_S = 2.0
 _SIGKILL_TIMEOUT_S = 5.0
 """How long to wait for the kernel to end them after SIGKILL."""
 _STACK_DUMP_TIMEOUT_S = 0.3
+_MAX_CRASH_LOG_BYTES = 1 << 16
 _SIGNAL_NAMES = {signal_number.value: signal_number.name for signal_number in signal.Signals}
 
 
@@ -471,6 +474,23 @@ class WorkerProcess:
             return self.timeout_reason
         if exit_code is None:
             return "is running"
+        end = self._group_end
+        if end is None:
+            return self._describe_status(exit_code, has_oom_kill=has_oom_kill)
+        if end.status is None:
+            return f"ended because {end.reason}"
+        how = self._describe_status(end.status, has_oom_kill=has_oom_kill)
+        return f"ended because rank {end.rank} of its group {how}"
+
+    @property
+    def _group_end(self) -> GroupEnd | None:
+        """Why its group has ended it; None if it has not."""
+        if self._popen.poll() != GROUP_EXIT_CODE:
+            return None
+        size = os.fstat(self._crash_log_fd).st_size
+        return GroupEnd.split(self._read_crash_log(max(size - _MAX_CRASH_LOG_BYTES, 0), size))[1]
+
+    def _describe_status(self, exit_code: int, *, has_oom_kill: bool) -> str:
         if exit_code == BROKEN_CUDA_EXIT_CODE:
             return "ended because CUDA fails in its process from now on, after the error that it printed"
         if exit_code == UNKNOWN_EXIT_CODE:
@@ -503,13 +523,19 @@ class WorkerProcess:
 
     @property
     def has_memory_fault(self) -> bool:
-        """Whether SIGSEGV or SIGBUS killed it."""
-        return self._popen.poll() in {-signal.SIGSEGV, -signal.SIGBUS}
+        """Whether SIGSEGV or SIGBUS killed it, or a rank of its group."""
+        return self._exit_status in {-signal.SIGSEGV, -signal.SIGBUS}
 
     @property
     def was_killed_externally(self) -> bool:
-        """Whether SIGKILL killed it, other than for a timeout."""
-        return self._popen.poll() == -signal.SIGKILL and not self.timeout_reason
+        """Whether SIGKILL killed it, or a rank of its group, other than for a timeout."""
+        return self._exit_status == -signal.SIGKILL and not self.timeout_reason
+
+    @property
+    def _exit_status(self) -> int | None:
+        """Its exit code, or that of the rank whose end has ended its group."""
+        end = self._group_end
+        return self._popen.poll() if end is None else end.status
 
     def sample_memory(self) -> None:
         """Record its resident memory, which the message names if it is killed."""
@@ -554,9 +580,11 @@ class WorkerProcess:
         return self._read_crash_log_range(0, os.fstat(self._crash_log_fd).st_size)
 
     def _read_crash_log_range(self, start_offset: int, end_offset: int) -> str:
-        return extract_user_stacks(
-            os.pread(self._crash_log_fd, min(end_offset - start_offset, 1 << 16), start_offset).decode(errors="replace")
-        )
+        return extract_user_stacks(GroupEnd.split(self._read_crash_log(start_offset, end_offset))[0])
+
+    def _read_crash_log(self, start_offset: int, end_offset: int) -> str:
+        nbytes = min(end_offset - start_offset, _MAX_CRASH_LOG_BYTES)
+        return os.pread(self._crash_log_fd, nbytes, start_offset).decode(errors="replace")
 
     def send_signal(self, signal_number: int) -> None:
         """Send a signal to its process group: to it and the children that it forked."""

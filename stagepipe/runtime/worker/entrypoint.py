@@ -11,7 +11,8 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +26,8 @@ from stagepipe.runtime.protocol import (
     read_worker_spec,
 )
 from stagepipe.runtime.worker.control_client import ControlClient
-from stagepipe.runtime.worker.loop import Worker
+from stagepipe.runtime.worker.group import GroupFollower, fork_group
+from stagepipe.runtime.worker.loop import Worker, exit_if_cuda_is_broken, limit_opencv_threads
 
 
 def install_main_objects(main_objects: Mapping[str, Any], pickles: Mapping[str, bytes]) -> None:
@@ -55,20 +57,24 @@ def _reject_breakpoint(*_: object, **__: object) -> NoReturn:
     raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
 
 
-def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None = None) -> None:
-    """Run the worker whose spec is in `spec_fd`, until a stop.
+def worker_main(
+    spec_fd: int, crash_log_fd: int, adopt_exit: Callable[[], None], fds: Mapping[int, int] | None = None
+) -> None:
+    """Run the worker whose spec is in `spec_fd`, until a stop. So do the processes that it forks for its group.
 
-    `fds` gives this process's number for each descriptor of the spec; None: they are the same.
+    They call `adopt_exit`, so that they exit as the worker does. `fds` gives this process's number for each descriptor
+    of the spec; None: they are the same.
     """
     if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen: no debugger, or a remote one
         sys.breakpointhook = _reject_breakpoint
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     redirect_output()
-    sys_path, sent_plan, pickled_spec = read_worker_spec(spec_fd)
+    sys_path, group_size, sent_plan, pickled_spec = read_worker_spec(spec_fd)
     sys.path[:] = sys_path
     crash_log = os.fdopen(crash_log_fd, "w")
     faulthandler.enable(crash_log, all_threads=False)
     faulthandler.register(STACK_DUMP_SIGNAL, crash_log, all_threads=True)
+    group = fork_group(group_size, crash_log_fd) if group_size > 1 else None
     if fds is not None:
         sent_plan = sent_plan._replace(fd=fds[sent_plan.fd])
     spec, main_objects = load_worker_spec(sent_plan, pickled_spec)
@@ -88,16 +94,25 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
     if plan.first_stage.cpus is not None:
         os.sched_setaffinity(0, plan.first_stage.cpus)
     threading.current_thread().name = f"{plan.name}/{spec.worker}"
+    if isinstance(group, GroupFollower):
+        adopt_exit()
+        for fd in set(spec.inherited_fds) - {spec.sent_plan.fd}:  # those are rank 0's alone; the plan's is closed
+            os.close(fd)
+        limit_threads = partial(limit_opencv_threads, plan.first_stage.threads or 1)
+        group.run(spec, limit_threads, exit_if_cuda_is_broken)
+        return
     if spec.start_hook is not None:
         module, _, function = spec.start_hook.partition(":")
         getattr(importlib.import_module(module), function)(spec)
     control = ControlClient(
         get_control_address(spec.control_socket_fd), spec.process, spec.wake_fd, spec.supervisor_pidfd
     )
-    worker = Worker(spec, control)
+    worker = Worker(spec, control, group)
     try:
         worker.run()
     finally:
         worker.close()
         control.close()
+        if group is not None:
+            group.close()
         stage_locals.allocate = None  # it holds the worker, and so the stages

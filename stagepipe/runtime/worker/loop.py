@@ -18,7 +18,6 @@ from stagepipe.core import (
     ArenaFullError,
     UsageError,
     end_if_forked,
-    name_error_type,
     share_datasets,
     stage_locals,
     this_process,
@@ -40,10 +39,12 @@ from stagepipe.runtime.protocol import (
     format_item,
     format_key,
     format_user_traceback,
+    name_user_error_type,
     read_only_hint,
 )
 from stagepipe.runtime.worker.chunks import ChunkSize
 from stagepipe.runtime.worker.control_client import ControlClient
+from stagepipe.runtime.worker.group import Group, GroupStageRunner
 from stagepipe.runtime.worker.hop_output import (
     HopOutput,
     ItemDigests,
@@ -103,14 +104,14 @@ class FailureReporter:
     def report_build_failure(self, stage: str, error: BaseException) -> None:
         """Report that a stage, or what runs it, cannot be built."""
         message = describe_failure(stage, self._spec.worker, "", f"cannot be built: {format_error(error)}")
-        self._send_failure(0, stage, "", message, format_user_traceback(error), name_error_type(error))
+        self._send_failure(0, stage, "", message, format_user_traceback(error), name_user_error_type(error))
 
     def report(self, generation: int, error: Exception) -> None:
         """Report an error of an item: of its stage, of the memory, of the transport, or an unpicklable item."""
         stages = self._spec.plan.stages
         if isinstance(error, StageError):
             message = error.describe(self._spec.worker, read_only_hint(error.cause, stages[0].row))
-            error_type = name_error_type(error.cause)
+            error_type = name_user_error_type(error.cause)
             self._send_failure(generation, error.stage, format_key(error.key), message, error.trace, error_type)
             return
         stage, item = stages[-1].row, format_item(self._spec.shard, self._region.current_key[:1])
@@ -143,8 +144,8 @@ WorkerRole = SourceRole | StageRole | OrderPointRole
 class Worker:
     """One worker. Its work runs on the main thread; the control client, and each item of `concurrency`, has its own."""
 
-    def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
-        """Map the inherited memory; `build_role` builds the stages."""
+    def __init__(self, spec: WorkerSpec, control: ControlClient, group: Group | None = None) -> None:
+        """Map the inherited memory; `build_role` builds the stages. `group`: of the stage, if it has one."""
         self._spec = spec
         self._pid = this_process.pid
         self._control = control
@@ -179,6 +180,10 @@ class Worker:
         self._failed_generation = 0
         self._failures = FailureReporter(spec, control, self._board, self._memory)
         self._building_stage = spec.plan.stages[0].row
+        self._group = group
+        if group is not None:
+            self._upkeep.group = group
+            group.on_build_failure = partial(self._failures.report_build_failure, self._building_stage)
 
     # ------------------------------------------------------------------ waits
 
@@ -206,7 +211,7 @@ class Worker:
         plan = spec.plan
         self._stages = [self._build_stage(index, stage) for index, stage in enumerate(plan.stages)]
         self._upkeep.stages = self._stages
-        _limit_opencv_threads(plan.first_stage.threads or 1)
+        limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
         worker_context = WorkerContext(
             self._region,
@@ -300,7 +305,8 @@ class Worker:
         spec = self._spec
         shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
         region = self._region.stage_region(index)
-        stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, region, shard, self._trace)
+        make = StageRunner if self._group is None else partial(GroupStageRunner, self._group)
+        stage = make(plan, spec.worker, spec.seed, spec.config_dir, region, shard, self._trace)
         stage.on_survivable_failure = exit_if_cuda_is_broken
         stage.copies_matching = plan.mutable and not spec.plan.copies_all_input
         return stage
@@ -441,7 +447,7 @@ class Worker:
         self._upkeep.close()
 
 
-def _limit_opencv_threads(threads: int) -> None:
+def limit_opencv_threads(threads: int) -> None:
     """Limit OpenCV's threads: it ignores the environment variables and starts one thread per processor."""
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:

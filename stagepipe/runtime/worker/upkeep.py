@@ -32,6 +32,7 @@ from stagepipe.runtime.flow import (
 )
 from stagepipe.runtime.protocol import Seek, StaleLeasesEvent, WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
+from stagepipe.runtime.worker.group import Group
 from stagepipe.timing import (
     RECEIVE_PHASES,
     SEND_PHASES,
@@ -173,6 +174,7 @@ class WorkerUpkeep:
         self.stages: list[StageRunner] = []
         self.receiver: Receiver | None = None
         self.threads: ItemThreads | None = None
+        self.group: Group | None = None
         self.admission: AdmissionController | None = None
         self.stale_leases = StaleLeaseReporter(memory, spec.era, self._send_stale_leases)
         self.progress: ProgressPublisher | None = None
@@ -246,7 +248,8 @@ class WorkerUpkeep:
             starved_ns, blocked_ns = self.threads.measure_waits(blocked_ns)
         region[ProcessCounter.STARVED_NS] = starved_ns
         region[ProcessCounter.BLOCKED_NS] = blocked_ns
-        region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns()
+        group_cpu_ns = 0 if self.group is None else self.group.cpu_ns
+        region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns() + group_cpu_ns
         for name, counter in _SEND_COUNTERS.items():
             region[counter] = getattr(sender.counts, name)
 

@@ -13,6 +13,7 @@ from tests.support.paths import ROOT
 STAGE_VALUES: dict[str, list[Any]] = {
     "name": ["decode"],
     "workers": [2, "auto", {"min": 1, "max": 4}],
+    "group": [2],
     "concurrency": [2],
     "threads": [2],
     "cpus": ["0-1"],

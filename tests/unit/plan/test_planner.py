@@ -284,6 +284,20 @@ def test_a_plan_assigns_devices_to_each_process():
         make_plan(load(config), Machine(4, 8 << 30), CURVES)
 
 
+@pytest.mark.parametrize(
+    "gpus, expected",
+    [
+        (8, ("0,1,2,3", "4,5,6,7", "0,1,2,3")),
+        (6, ("0,1,2,3", "4,5,0,1", "2,3,4,5")),
+        (4, ("0,1,2,3",) * 3),
+        (3, ("0,1,2", "1,2,0", "2,0,1")),
+    ],
+)
+def test_the_processes_of_a_group_see_the_devices_of_the_group(gpus, expected):
+    split = StageSpec(name="llm", target=Target("a.b"), device="cuda", group=4)
+    assert assign_devices(split, 3, tuple(map(str, range(gpus)))) == expected
+
+
 def test_a_worker_sees_its_assigned_device(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     read = stage("os.getenv", name="read", field={"key": "name"})
