@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -179,7 +179,7 @@ def make_run_record(  # noqa: PLR0913 - one parameter for each source of figures
 
     """
     crashes = Counter(restart.death.stage.name for restart in restarts)
-    changed = {change.stage for change in worker_changes if not change.failure}
+    changed = {change.stage: change.workers for change in worker_changes if not change.failure}
     stages = _make_stage_records(plan, figures, timings, crashes, monitor.usage_by_process, changed=changed)
     hops = make_hop_records(plan, figures, timings)
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
@@ -334,7 +334,7 @@ def _make_stage_records(
     crashes: Mapping[str, int],
     usage_by_process: Mapping[int, WorkerUsage],
     *,
-    changed: Collection[str],
+    changed: Mapping[str, int],
 ) -> tuple[StageRecord, ...]:
     process_index = 0
     records = []
@@ -342,7 +342,7 @@ def _make_stage_records(
         usage = [usage_by_process.get(process_index + slot, WorkerUsage()) for slot in range(process.slot_count)]
         process_index += process.slot_count
         workers: dict[str, Any] = {
-            "workers": row.workers,
+            "workers": changed.get(process.name, row.workers),
             "min_workers": row.min_workers,
             "max_workers": row.max_workers,
             # The source has one worker, which is there as long as the others together.

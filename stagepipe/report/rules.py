@@ -679,6 +679,7 @@ def judge_change(evidence: Evidence) -> Verdict | None:
         f"busy {format_percent(early[first])} of the time, in its last {name_process(loads[last], evidence.record)}, "
         f"{format_percent(late[last])}."
     )
+    sentence += "".join(describe_growth(loads[name], evidence.record, loads[name].row) for name in (first, last))
     changing = [loads[name] for name in (first, last) if can_have_workers(loads[name], evidence.record)]
     advice = advise_on_stages(changing, 0.0, evidence.record) if changing else advise_on_source(loads[first])
     return make_verdict(loads[last].costliest_row, "stage", 0.7, sentence, advice)
@@ -835,8 +836,8 @@ def judge_straggler(evidence: Evidence) -> Verdict | None:
     for load in evidence.loads:
         stage = load.member_stages[0] if load.member_stages else None
         worker = None if stage is None else _find_straggler(stage, load.costliest_member)
-        if stage is None or worker is None:
-            continue
+        if stage is None or worker is None or stage.mean_workers:
+            continue  # workers that came later had other items, and less time
         active_ns = load.active_ns / load.worker_divisor
         busy_shares = [each.busy_ns / active_ns for each in stage.worker_loads]
         others = [share for index, share in enumerate(busy_shares) if index != worker]

@@ -172,6 +172,13 @@ def changing_stages(make):
     return make.record(*stages, series=series)
 
 
+def changing_stages_that_workers_followed(make):
+    record = changing_stages(make)
+    change = WorkerChangeRecord(at_ns=5 * make.second, stage="augment", workers=2, delta=1)
+    scaled = make.replace(record.stages[2], workers=2, mean_workers=1.5, min_workers=1, max_workers=8)
+    return make.replace(record, stages=(*record.stages[:2], scaled), worker_changes=(change,))
+
+
 def sink_with_workers(make):
     return sink_of_parts(make, items=1000)
 
@@ -417,6 +424,7 @@ RECORDS = (
     repeated_attempts,
     equal_stages,
     changing_stages,
+    changing_stages_that_workers_followed,
     sink_with_workers,
     sink_of_few_parts,
     sink_without_workers,

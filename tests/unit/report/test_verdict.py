@@ -10,6 +10,7 @@ from stagepipe.report import (
     StoreNodeReport,
     WhatIf,
     WorkerChangeRecord,
+    WorkerLoad,
     WorkerRestartReport,
     compute_process_loads,
 )
@@ -458,6 +459,18 @@ def test_sums_over_workers_are_divided_by_their_mean_number(make):
     loads = [compute_process_loads(record)[1] for record in records]
     assert loads[0].utilization == loads[1].utilization
     assert [judge(record).confidence for record in records] == [judge(records[0]).confidence] * 2
+
+
+def test_a_worker_that_came_for_the_slow_items_is_no_straggler(make):
+    """The first worker has had the quick items, too: an item takes the second one far longer."""
+    loads = (WorkerLoad(items=800, busy_ns=4 * make.second), WorkerLoad(items=200, busy_ns=7 * make.second))
+    run = Histogram.from_values_ns([2_000_000] * 700 + [35_000_000] * 300)
+    source = make.stage("source", busy=0.05, blocked=0.9)
+    verdicts = [
+        judge(make.record(source, make.stage("decode", workers=2, busy=0.55, run_histogram=run, **more)))
+        for more in ({"worker_loads": loads}, {"worker_loads": loads, "mean_workers": 1.5, "wall_ns": 15 * make.second})
+    ]
+    assert ["One worker of decode" in verdict.sentence for verdict in verdicts] == [True, False]
 
 
 def test_a_worker_that_left_has_started_too(make):
