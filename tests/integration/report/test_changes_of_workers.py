@@ -72,7 +72,6 @@ def test_all_figures_follow_the_workers(socket_folder: Path, tmp_path: Path, cap
         many = watched.change(4)
         assert many.last_change is not None
         assert many.last_change.after == 4
-        assert many.stages[1].items_per_s > 2 * 150  # of one worker: at most 200
         few = watched.change(1)
         assert few.stages[1].workers == 1
         assert {look.state for look in watched.looks} == {"running"}  # a worker that is added is no start of the run
@@ -88,7 +87,6 @@ def test_all_figures_follow_the_workers(socket_folder: Path, tmp_path: Path, cap
     assert (nap.workers, nap.min_workers, nap.max_workers, nap.crashes) == (2, 1, 4, 1)
     assert 1 < nap.mean_workers < 4
     assert sum((nap.busy, nap.overhead, nap.blocked, nap.starved, nap.starting)) == pytest.approx(1)
-    assert nap.busy > 0.5
     assert (report.stages[0].mean_workers, report.stages[0].max_workers) == (0.0, 0)
     assert max(report.series.stages[1].workers) == 4
     assert report.series.stages[0].workers == ()
