@@ -86,6 +86,8 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
     if own is not None or not estimates:
         return verdict, changes
     best = next((change for change in changes if change.is_eligible), None)
+    if best is None and _widens_bounds(verdict.fix) and not any(change.kind == "workers" for change in estimates):
+        return verdict, changes  # more workers than the model of layouts gives a machine
     if best is None:
         advice = verdict.advice if not verdict.fix else f"{NO_CHANGE}: {_explain_none(changes)}"
         return msgspec.structs.replace(verdict, fix="", advice=advice), changes
@@ -93,6 +95,11 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
     if verdict.advice and not verdict.fix and not verdict.advice.startswith(NO_CHANGE):
         advice += f" Or: {verdict.advice[:1].lower()}{verdict.advice[1:]}"
     return msgspec.structs.replace(verdict, fix=" ".join(best.overrides), advice=advice), changes
+
+
+def _widens_bounds(fix: str) -> bool:
+    """Whether it lets a number that follows the work become larger: `stages.decode.workers=1-16`."""
+    return any(key.endswith(".workers") and "-" in value for key, _, value in (o.partition("=") for o in fix.split()))
 
 
 def _fuses(change: WhatIf) -> bool:

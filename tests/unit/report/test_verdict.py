@@ -488,6 +488,14 @@ def test_a_stage_that_shares_the_limit_is_left_to_the_run_if_its_workers_follow_
     assert "The run itself gives detect more workers where that pays, up to 8." in verdict.advice
 
 
+@pytest.mark.parametrize("kind, fix", [("fuse", "stages.decode.workers=1-16"), ("workers", "")])
+def test_wider_bounds_are_offered_where_the_model_has_no_estimate_of_them(make, kind, fix):
+    decode = make.stage("decode", busy=0.95, cpu=0.05, workers=4, min_workers=1, max_workers=4)
+    estimate = WhatIf(kind=kind, change="it", items_per_s=90, gain=-0.1, overrides=("stages.decode.fuse=true",))
+    record = make.record(make.stage("source", busy=0.05, blocked=0.9), decode, what_if=(estimate,))
+    assert judge(record).fix == fix
+
+
 def test_a_stage_whose_workers_follow_the_work_is_fused_without_its_workers(make):
     verdicts = []
     for bounds in ({}, {"min_workers": 1, "max_workers": 4}):
