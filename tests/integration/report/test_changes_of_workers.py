@@ -10,13 +10,20 @@ from stagepipe.engine.metrics import RunCollector
 from stagepipe.report import LiveRun
 from stagepipe.runtime import find_runs, take_run_timings
 from stagepipe.runtime.supervisor import ChangeCause
-from tests.integration.test_worker_changes import ChangeablePipeline
+from stagepipe.testing import scaling_policy
+from tests.integration.test_worker_changes import ChangeablePipeline, NoDecision
 from tests.support.kills import kill, until
 from tests.support.pipelines import pipeline, stage
 from tests.support.trace_check import check_trace, load_trace
 
 pytestmark = pytest.mark.timeout(90)
 NAPS = pipeline(stage("nap", with_={"seconds": 0.005}), source=100_000)
+
+
+@pytest.fixture(autouse=True)
+def _only_changes_of_the_test():
+    with scaling_policy(NoDecision()):
+        yield
 
 
 class Watched:
