@@ -311,7 +311,7 @@ def cosmos_xenna(job: Job, workers: int) -> Iterator[Item]:
 
         @property
         def required_resources(self) -> Any:
-            return xenna.Resources(cpus=workers / len(job.steps) if has_models else 1.0)
+            return xenna.Resources(cpus=workers / (len(job.steps) + 1) if has_models else 1.0)
 
         def setup(self, worker_metadata: Any) -> None:  # noqa: ARG002 - its interface
             self._work = _make_work(job, self._number if has_models else None)

@@ -1,6 +1,7 @@
 """Is the verdict right where the bottleneck is known, and does its fix pay? One fault a pipeline, planted.
 
     python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--records FOLDER]
+    python -m benchmarks.verdicts --page   # fill the table of docs/verdicts.md from benchmarks/results
 
 Each case runs as it is, and with the fix: that of the verdict, or where the advice is in words, what it says, made by
 hand. A fix of the verdict is followed by the next, up to three, until none is advised. All runs of a case follow each
@@ -37,14 +38,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.command import find_commit, finish, make_parser, open_run, write_json
-from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
+from benchmarks.common.command import find_commit, finish, hardware_line, make_parser, open_run, write_json
+from benchmarks.common.page import fill, make_table
+from benchmarks.common.turn import FIGURES, ROOT, TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts import CASES, Case, Surroundings
 
+_PAGE = ROOT / "docs" / "verdicts.md"
 _LIMIT_S = 150.0
 _MAX_STEPS = 3
 _MIN_GAIN = 1.05
 _ANSWER_S = 0.02
+_MAX_TEXT_CHARS = 60
 _QUOTA_SHARE = 0.15
 MIN_OTHER_CPU_SHARE = 0.25
 """Other programs that use less of the CPUs are not what disturbs a run."""
@@ -60,6 +64,10 @@ class SkippedCaseError(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Measure the cases, print a line for each, and return the exit status."""
     options = _parse(arguments)
+    if options.page:
+        verdicts, plan = (json.loads((FIGURES / name).read_text()) for name in ("verdicts.json", "plan_score.json"))
+        _PAGE.write_text(make_page(verdicts, plan, _PAGE.read_text()))
+        return 0
     adopt_orphans()
     about = open_run("verdicts")
     cases = [case for case in CASES if case.name in (options.case or [case.name])]
@@ -85,6 +93,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = make_parser(__doc__, rounds=5)
     names = [case.name for case in CASES]
     parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
+    parser.add_argument("--page", action="store_true", help=f"measure nothing; fill the table of {_PAGE.name}")
     parser.add_argument("--records", type=Path, help="folder for records of the first runs, for tests")
     return parser.parse_args(arguments)
 
@@ -287,6 +296,59 @@ def _limit_cpus() -> Iterator[str]:
                 group.rmdir()
                 break
             time.sleep(0.1)
+
+
+def make_page(verdicts: Mapping[str, Any], plan: Mapping[str, Any], page: str) -> str:
+    """Return the page with the table between its markers."""
+    return fill(page, "TABLE", "\n{}\n".format("\n".join(_make_lines(verdicts, plan))))
+
+
+def _make_lines(verdicts: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[str]:
+    yield from make_table(
+        ("case", "right", "changes made", "gain", "advice after them", "`plan` names it", "its rate / measured"),
+        (
+            (case.name, *_describe_runs(case, verdicts), *_describe_plans(plan["cases"].get(case.name, [])))
+            for case in CASES
+        ),
+    )
+    rounds = [each for case in CASES for each in list_undisturbed(verdicts, case.name)]
+    total = sum(map(len, verdicts["cases"].values()))
+    right = sum(each["right"] for each in rounds)
+    steps = sum(not each["stops"] for each in rounds)
+    yield ""
+    yield (
+        f"Right in {right} of {len(rounds)} rounds; {total - len(rounds)} more were disturbed. In {steps} rounds a fix "
+        f"was still advised although the last step had gained less than 5 %. {hardware_line(verdicts['machine'])}."
+    )
+
+
+def _describe_runs(case: Case, verdicts: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    everything, rounds = verdicts["cases"].get(case.name, []), list_undisturbed(verdicts, case.name)
+    disturbed = f", {len(everything) - len(rounds)} disturbed" if len(rounds) < len(everything) else ""
+    right = f"{sum(each['right'] for each in rounds)} of {len(rounds)}{disturbed}"
+    shown = [each for each in rounds if each["right"]] or rounds
+    if not shown:
+        return right, "", "", ""
+    whole = " (with the start)" if case.rate == "total" else ""
+    steps = shown[-1]["steps"]
+    changes = ", then ".join(f"`{step['fix']}`" if "=" in step["fix"] else step["fix"] for step in steps[1:])
+    last = steps[-1]["verdict"]
+    after = f"`{last['fix']}`" if last["fix"] else _shorten(last["advice"])
+    return right, changes, f"{median(each['gain'] for each in shown):.2f}{whole}", after
+
+
+def _describe_plans(rounds: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    if not rounds:
+        return "", ""
+    ratios = [each["ratio"] for each in rounds]
+    named = f"{sum(each['named'] for each in rounds)} of {len(rounds)}"
+    return named, f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+
+
+def _shorten(advice: str) -> str:
+    """Return the beginning of an advice in words, without the part that is common to all."""
+    text = advice.removeprefix("No config change will help: ").removeprefix("No config change to suggest: ")
+    return text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS].rpartition(' ')[0]} ..."
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.common.turn import run_turn
-from benchmarks.scaling import FIXED, JOBS
+from benchmarks.scaling import FIXED, JOBS, OURS
 from tests.support.command import run_benchmark
 
 
@@ -16,6 +16,16 @@ def test_a_turn_delivers_every_item_and_its_figures():
     assert 5 < figures["items_per_s"] < 50
     assert figures["workers"] == figures["most_workers"] == JOBS["models"].workers
     assert figures["changes"] == figures["changed_after_s"] == []
+
+
+@pytest.mark.timeout(120)
+def test_what_follows_the_work_tells_its_changes_and_what_deciding_takes():
+    request = {"job": "models", "contestant": OURS, "layout": [], "share": 0.1, "started_s": 0.0}
+    figures = run_turn("benchmarks.scaling", request, 60)
+    assert len(figures["changed_after_s"]) == len(JOBS["models"].shifts)
+    assert set(figures["start"]) == set(JOBS["models"].moving)
+    assert figures["most_workers"] >= sum(figures["start"].values())
+    assert 0 < figures["deciding_cpu"] < 1
 
 
 @pytest.mark.timeout(120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pytest
 
 from benchmarks.common.turn import FIGURES
 from benchmarks.verdicts import CASES, Case, Surroundings
-from benchmarks.verdicts.__main__ import _is_disturbed, format_case, list_undisturbed
-from benchmarks.verdicts.make_page import main as make_page
+from benchmarks.verdicts.__main__ import _is_disturbed, format_case, list_undisturbed, make_page
 from benchmarks.verdicts.turn import decode_record, encode_record, take_turn
 from stagepipe.report import RunRecord
 
@@ -79,10 +79,7 @@ def test_disturbed_rounds_are_neither_right_nor_wrong():
     assert text.count("said: ") == 1
 
 
-def test_the_table_of_the_docs_is_that_of_the_results(tmp_path):
-    docs = Path(__file__).parents[3] / "docs"
-    page = tmp_path / "verdicts.md"
-    page.write_text((docs / "verdicts.md").read_text())
-    results = [str(FIGURES / name) for name in ("verdicts.json", "plan_score.json")]
-    make_page([*results, str(page)])
-    assert page.read_text() == (docs / "verdicts.md").read_text()
+def test_the_table_of_the_docs_is_that_of_the_results():
+    page = (Path(__file__).parents[3] / "docs" / "verdicts.md").read_text()
+    verdicts, plan = (json.loads((FIGURES / name).read_text()) for name in ("verdicts.json", "plan_score.json"))
+    assert make_page(verdicts, plan, page) == page
