@@ -11,6 +11,7 @@ JOBS ?= $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8)))
 PIPELINES ?= 2000
 BASE ?=
 KILLS ?= 2000
+HISTORIES ?= 1000
 
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
 ifndef PARALLEL  # set where all that runs at once is installed
@@ -20,7 +21,7 @@ endif
 # Images of containers often set it. Then each of a thousand processes compiles torch and all else: 2 s more to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-quick test-wheel test-doctests test-slow coverage chaos kills properties soak
+.PHONY: help demo test test-quick test-wheel test-doctests test-slow coverage chaos kills histories properties soak
 .PHONY: check check-code check-types check-docs docs verdicts bench bench-check bench-full bench-servers clean
 help:
 	@echo "make demo           run 2,000 photographs through four processes and print the report"
@@ -32,6 +33,7 @@ help:
 	@echo "make chaos          kill the workers of random pipelines, compare with undisturbed runs: MINUTES=20"
 	@echo "make properties     run random pipelines in several ways, compare their values: PIPELINES=2000"
 	@echo "make kills          kill workers of random pipelines until so many have died: KILLS=2000; half an hour"
+	@echo "make histories      let the workers of random small pipelines come and go, and kill some: HISTORIES=1000"
 	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
 	@echo "make check          run ruff, mypy, import-linter and deptry, and build the documentation"
 	@echo "make docs           update the generated tables of the documentation and build its site in site/"
@@ -75,6 +77,9 @@ properties: .venv/.test
 	$(BIN)/python -m tests.properties --pipelines $(PIPELINES)
 kills: .venv/.test
 	$(BIN)/python -m tests.chaos --kills $(KILLS)
+
+histories: .venv/.test
+	$(BIN)/python -m tests.chaos --histories $(HISTORIES) --jobs 2
 
 soak: .venv/.test
 	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES)

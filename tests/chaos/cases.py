@@ -126,6 +126,49 @@ def make_kill_case(seed: int) -> Case:
     return {**case, "disturbances": _make_many_kills(rnd, get_process_names(case))}
 
 
+def make_change_case(seed: int) -> Case:
+    """Return a case in which workers come and go: a kill case of fewer items and kills, at times with a resume.
+
+    The resumed run has another history of changes, or none. `pause_s`: the consumer's, after each item;
+    it holds `held_items` of them, whose memory must not change.
+    """
+    rnd = random.Random(f"changes {seed}")
+    case = make_kill_case(seed)
+    config, disturbances = case["config"], case["disturbances"]
+    arguments = config["source"]["with"]
+    count = rnd.randint(20, 250)
+    if "dataset" in arguments:
+        arguments["with"]["count"] = 4 * count
+    else:
+        arguments["count"] = count
+    for entry in config["stages"]:
+        if entry["uses"].endswith((".torch_drawn", ".Augmented")):  # each start would take seconds
+            entry["uses"] = f"{STAGES}.drawn"
+    if not config["stages"][0].get("uses", "").endswith(".number"):  # an item must fit a packet that several may write
+        config["transport"] = {"mode": rnd.choice(["auto", "shared_memory"])}
+    epochs = [rnd.choice([None, rnd.uniform(0.2, 0.9)]) for _ in range(rnd.randint(0, 1))]
+    is_resumed = epochs and rnd.random() < 0.7
+
+    def draw_changes() -> dict[str, Any]:
+        return {
+            "seed": rnd.randrange(1 << 30),
+            "most_workers": rnd.randint(2, 4),
+            "max_kills": rnd.choice([0, 1, 2, 3]),
+            "pause_s": round(rnd.uniform(0.2, 0.8) / count, 5),
+            "held_items": rnd.choice([0, 0, 1, 6]),
+        }
+
+    stops = _make_disturbances(rnd, get_process_names(case), kills=False)
+    return {
+        **case,
+        "epochs": epochs,
+        "resume": 0 if is_resumed else None,
+        "disturbances": [*rnd.sample(disturbances, rnd.randint(0, 5)), *rnd.sample(stops, min(len(stops), 1))],
+        "changes": draw_changes(),
+        "changes_after_resume": draw_changes() if rnd.random() < 0.7 else None,
+    }
+
+
 def make_small_config(rnd: random.Random) -> dict[str, Any]:
     """Return a pipeline of at most 12 items of at most some kB, often with draws and generators."""
     order = rnd.choices(["source", "any"], [5, 1])[0]

@@ -65,8 +65,10 @@ class HangReporter:
                 f"--- {worker.name} (pid {worker.pid}, ready {worker.is_ready}, "
                 f"{ProcessState(region[ProcessCounter.PROCESS_STATE]).name}, "
                 f"item {region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] - 1}, sent {region[ProcessCounter.ITEMS_SENT]}) "
-                f"{worker.describe_exit()}\n{worker.read_crash_log()}"
+                f"{worker.describe_exit()}"
             )
+            with contextlib.suppress(OSError):  # it has retired
+                lines.append(worker.read_crash_log())
         return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.chaos.comparison import compare
 from tests.chaos.disturbances import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
 from tests.chaos.stages import FOLDER, digest
+from tests.support.changing_workers import ChangeablePipeline, WorkerChanger
 from tests.support.packets import always_packed
 from tests.support.pipelines import with_start
 
@@ -92,6 +93,7 @@ class Trial:
         self._items_before_resume: list[str] = []
         self.longest_close_s = 0.0
         self._any_order = case["config"]["order"] == "any"
+        self._changes: dict[str, Any] | None = case.get("changes")
         item_count = sum(self._get_item_limit(epoch) or len(items) for epoch, items in enumerate(expected))
         self._disturber = Disturber(case["disturbances"], item_count)
         self.counts: Counter[str] = Counter()
@@ -106,6 +108,7 @@ class Trial:
                 difference, state = self._run_pipeline(case["config"], None)
                 if not difference and state is not None:
                     other_config = vary_resources(case["config"], random.Random(case["seed"]))
+                    self._changes = case["changes_after_resume"] if self._changes else None
                     difference, _ = self._run_pipeline(other_config, state)
                 return difference
         finally:
@@ -117,15 +120,24 @@ class Trial:
         self._watch(None)
 
     def _run_pipeline(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
-        running = Pipeline(with_start(config))
+        config, changes = with_start(config), self._changes
+        running = ChangeablePipeline(config, most_workers=changes["most_workers"]) if changes else Pipeline(config)
         restarts: list[Any] = []
+        changer = None
         try:
-            restarts = running.start()._run._supervisor.recovery.restarts  # type: ignore[union-attr]
-            return self._run_epochs(running, state)
+            supervisor = running.start()._run._supervisor  # type: ignore[union-attr]
+            restarts = supervisor.recovery.restarts
+            if changes:
+                changer = WorkerChanger(supervisor, changes["seed"], changes["max_kills"])
+            with changer or contextlib.nullcontext():
+                return self._run_epochs(running, state)
         finally:
             started_s = time.monotonic()
             running.close()
             self.longest_close_s = max(self.longest_close_s, time.monotonic() - started_s)
+            if changer is not None:
+                self.counts.update(changer.counts)
+                self._disturber.killed_pids |= changer.killed_pids
             if running.started:
                 report = running.report()
                 self.counts["errors"] += sum(stage.errors for stage in report.stages)
@@ -178,6 +190,14 @@ class Trial:
         return None if share is None or count < 2 else min(max(1, round(share * count)), count - 1)
 
     def _iter_epoch(self, running: Pipeline, stop: int | None) -> Iterator[str]:
+        pause_s, held_count = (self._changes["pause_s"], self._changes["held_items"]) if self._changes else (0.0, 0)
+        held: deque[Any] = deque()
         for item in itertools.islice(running, stop):
             self._disturber.count_item()
-            yield digest(item)
+            held.append(item)
+            del item
+            if len(held) > held_count:
+                yield digest(held.popleft())
+            if pause_s:
+                time.sleep(pause_s)
+        yield from map(digest, held)

@@ -35,7 +35,7 @@ def _iter_calmer_cases(case: Case) -> Iterator[Case]:
     for key in ("disturbances", "epochs"):
         for index in range(len(case[key])):
             yield _with(case, **{key: case[key][:index] + case[key][index + 1 :]})
-    for key, simple in (("resume", None), ("message_items", 0)):
+    for key, simple in (("resume", None), ("message_items", 0), ("changes", None)):
         if case.get(key, simple) != simple:
             yield _with(case, **{key: simple})
 

@@ -16,7 +16,7 @@ from stagepipe.config import load
 from stagepipe.runtime.supervisor import watchdog
 from stagepipe.testing.crash_points import CRASH_POINTS, worker_start_hook
 from tests.chaos import disturbances
-from tests.chaos.cases import make_case, make_kill_case
+from tests.chaos.cases import make_case, make_change_case, make_kill_case
 from tests.chaos.comparison import compare
 from tests.chaos.runner import Runner
 from tests.chaos.running import Trial, run_case
@@ -26,6 +26,7 @@ from tests.support.lost_packets import HOOK as LOSE_PACKET
 from tests.support.pipelines import pipeline, stage
 
 BUDGET_S = 8.0
+MIN_CHANGES = 20
 MAX_DURATION_S = 90.0
 """On a busy machine the first pipelines may see no death: the test goes on until one has died in each way."""
 
@@ -67,6 +68,22 @@ def test_disturbed_pipelines_yield_what_the_inline_run_yields(runner):
     assert totals["no case"] <= totals["equal"] // 4
 
 
+@pytest.mark.timeout(240)
+def test_pipelines_whose_workers_come_and_go_yield_what_the_inline_run_yields(runner):
+    totals, started_s = Totals(), time.monotonic()
+    for case in map(make_change_case, itertools.count(1)):
+        outcome = runner.run(case)
+        totals.add(case, outcome)
+        assert outcome["verdict"] not in BAD_VERDICTS, f"python -m tests.chaos --case '{json.dumps(case)}': {outcome}"
+        is_enough = totals["changes"] > MIN_CHANGES and totals["kills at start"] and totals["killed"]
+        if time.monotonic() - started_s > (BUDGET_S if is_enough else MAX_DURATION_S):
+            break
+    print(totals)  # noqa: T201 - shown with -s
+    assert totals["changes"] > MIN_CHANGES
+    assert totals["kills at start"]
+    assert totals["killed"], "no killed worker was replaced"
+
+
 def test_the_first_case_is_one_of_small_items_in_any_order():
     config = make_first_case()["config"]
     assert config["order"] == "any"
@@ -77,6 +94,7 @@ def test_every_random_config_is_accepted():
     for seed in range(200):
         load(make_case(seed)["config"])
         load(make_kill_case(seed)["config"])
+        load(make_change_case(seed)["config"])
 
 
 def test_datasets_in_chunks_are_among_the_cases_and_become_smaller():

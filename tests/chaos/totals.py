@@ -11,7 +11,7 @@ from tests.chaos.running import Outcome
 BAD_VERDICTS = ("different", "refused", "hang", "failed", "crashed", "stalled", "late", "left", "died")
 _COUNT_NAMES = (
     *("items", "lost", "doubled", "strange", "restarts", "killed", "timeouts", "at crash points", "stalls"),
-    *("kills", "stops", "errors"),
+    *("kills", "stops", "errors", "changes", "failed changes", "kills at start", "kills of the retiring"),
 )
 """`restarts` are the deaths that the runs recovered from: of workers that were `killed`, `at crash points`, and
 `timeouts` of stages that hang."""
@@ -35,6 +35,7 @@ class Totals:
         if outcome["verdict"] in {"no case", "refused"}:
             return
         self._counts["pipelines"] += 1
+        self._counts["histories"] += bool(case.get("changes"))
         self._orders[case["config"]["order"]] += 1
         self._payloads[_get_kind(case["config"]["stages"][0])] += 1
         for name in _COUNT_NAMES:
@@ -53,6 +54,9 @@ class Totals:
             "pipelines by payload": _format_counts(self._payloads),
             "workers that died": f"{counts['killed']} killed at random moments, {counts['at crash points']} at crash "
             f"points, {counts['timeouts']} by a timeout; {counts['restarts']} restarts",
+            "workers that came or went": f"{counts['changes']}; {counts['failed changes']} could not be added, "
+            f"{counts['kills at start']} were killed at their start and {counts['kills of the retiring']} as they "
+            "retired",
             "restarts after a stall": f"{counts['stalls']}",
             "items": f"{counts['items']}, of them {counts['lost']} lost, {counts['doubled']} doubled, "
             f"{counts['strange']} strange",

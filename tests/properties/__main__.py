@@ -6,7 +6,7 @@ python -m tests.properties --pipelines 1 --seed 17      one seed
 python -m tests.properties --case '{...}'               the given case
 
 Inline, fused, not fused, with one worker a stage and with several, resumed at every position, and with workers killed
-at random positions: `running` says what each case compares.
+at random positions, and with workers that come and go: `running` says what each case compares.
 """
 
 # ruff: noqa: T201 - a command-line tool

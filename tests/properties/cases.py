@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.chaos.cases import Case, add_conditions, add_threads, draw_message_items, make_small_config
 
-KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
+KINDS = ("fused", "killed", "several", "mixed", "fused", "changed", "one")
 """How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
 """
 _PROCESS_KEYS = ("fuse", "workers", "concurrency")
@@ -43,9 +43,10 @@ def vary(config: Case, kind: str, rnd: random.Random) -> Case:
     """Return the same pipeline in other processes.
 
     `fused` fuses all stages, `one` and `several` none: with one worker each, or with up to three. `mixed` draws for
-    each stage. A `killed` pipeline is as it was drawn, and only that and `several` have threads.
+    each stage. A `killed` pipeline is as it was drawn, and so is a `changed` one, whose workers come and go at random,
+    and are killed too. Only those and `several` have threads.
     """
-    if kind == "killed":
+    if kind in {"killed", "changed"}:
         return config
     return {**config, "stages": [_vary_stage(entry, kind, rnd) for entry in config["stages"]]}
 

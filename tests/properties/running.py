@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tests.chaos.disturbances import get_worker_pids
 from tests.chaos.running import Outcome
 from tests.chaos.stages import FOLDER, digest
 from tests.properties.cases import vary
+from tests.support.changing_workers import ChangeablePipeline, WorkerChanger
 from tests.support.packets import always_packed
 
 _EPOCHS = 2
@@ -27,6 +29,8 @@ _KILL_SHARE = 0.08
 """After how many of the items a `killed` case kills a worker."""
 _MAX_KILLS = 3
 _BREAK_SHARE = 0.25
+_CHANGED_PAUSE_S = 0.02
+"""After each item of a `changed` case: time for changes."""
 _INLINE_SHARE = 0.2
 """How many of the positions in processes are resumed from the state of an inline run."""
 
@@ -105,7 +109,7 @@ class _Comparison:
         kind = self._case["kind"]
         self._kills_left = _MAX_KILLS if kind == "killed" else 0
         packed = always_packed(self._case["message_items"])
-        with _let_stages_fail(), packed, self._open(kind, inline=False) as pipeline:
+        with _let_stages_fail(), packed, self._open(kind, inline=False) as pipeline, self._change_workers(pipeline):
             self._watch(pipeline)
             positions = self._run_epoch(pipeline, 0, kind)
             if not self._any_order:
@@ -114,8 +118,18 @@ class _Comparison:
             self._resume_everywhere(pipeline, 0, positions, kind)
             self._run_epoch(pipeline, 1, kind)
 
+    @contextlib.contextmanager
+    def _change_workers(self, pipeline: Pipeline) -> Iterator[None]:
+        if not isinstance(pipeline, ChangeablePipeline):
+            yield
+            return
+        with WorkerChanger(pipeline.start().supervisor, self._case["seed"], _MAX_KILLS) as changer:
+            yield
+        self._counts.update({name: changer.counts[name] for name in ("changes", "kills")})
+
     def _open(self, kind: str, *, inline: bool) -> Pipeline:
-        return Pipeline(vary(self._case["config"], kind, self._rnd), inline=inline, **self._case["keys"])
+        pipeline_class = ChangeablePipeline if kind == "changed" else Pipeline
+        return pipeline_class(vary(self._case["config"], kind, self._rnd), inline=inline, **self._case["keys"])
 
     def _run_epoch(self, pipeline: Pipeline, epoch: int, name: str) -> list[_Position]:
         """Run a whole epoch. Return the position after each item but the last, where the next epoch begins."""
@@ -141,6 +155,8 @@ class _Comparison:
         """Yield the digests of an epoch's items, and kill a worker now and then."""
         for item in pipeline:
             yield digest(item)
+            if isinstance(pipeline, ChangeablePipeline):
+                time.sleep(_CHANGED_PAUSE_S)
             if self._kills_left and self._rnd.random() < _KILL_SHARE and (pids := get_worker_pids(pipeline)):
                 self._kills_left -= 1
                 self._counts["kills"] += 1

@@ -13,6 +13,7 @@ from tests.properties.running import run_case
 
 INLINE_SEEDS = range(1000, 1060)
 SEEDS = range(len(KINDS))
+CHANGED_SEEDS = range(20, 24)
 
 
 def run_all(cases: Iterable[Case]) -> Counter[str]:
@@ -39,12 +40,20 @@ def test_in_processes_of_every_kind_resumed_at_every_position_and_killed():
     assert totals["kills"] >= 2
 
 
+@pytest.mark.timeout(180)
+def test_with_workers_that_come_and_go_resumed_at_every_position():
+    totals = run_all(make_case(seed, "changed") for seed in CHANGED_SEEDS)
+    assert totals["changes"] >= 8
+    assert totals["resumes"] >= 15
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_two_hundred_pipelines():
     totals = run_all(map(make_case, range(2000, 2200)))
     assert totals["equal"] > 180
     assert totals["kills"] > 50
+    assert totals["changes"] > 100
 
 
 @pytest.mark.timeout(120)
