@@ -69,6 +69,8 @@ _BEFORE_COMMIT = "33289e3b"
 """The last one whose `workers: auto` chooses before the run, and never again."""
 _XENNA_PACKAGES = ("cosmos-xenna==0.3.0", "tqdm", "numpy", "psutil", "msgspec", "pillow")
 """It imports tqdm and does not require it; the last three are for these modules."""
+_WINDOW = 48
+"""Items in flight: three for each worker there may be. With `auto`, the last third of a job waits in its pipes."""
 _LIMIT_S = 150.0
 _SEARCH_SHARE = 1 / 3
 _OTHER = "other"
@@ -254,6 +256,7 @@ def make_config(job: Job, workers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a job, with the workers of its stages that move."""
     return {
         "name": "scaling",
+        "window": _WINDOW,
         "source": {"uses": "stagepipe.sources.numbers", "with": {"count": job.count}},
         "stages": [
             {
