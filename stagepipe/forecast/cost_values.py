@@ -27,7 +27,7 @@ class ProcessCost:
     unfusable_reason: str = ""
     has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
     max_workers: int | None = None  # limited by its `cpus` or its GPU
-    has_all_gpus: bool = False  # its workers are spread over the GPUs (`device: cuda`)
+    gpus_per_worker: int = 0  # if its workers are spread over the GPUs (`device: cuda`)
     config_path: str = ""
     is_measured: bool = True  # whether the probe brought items to all its stages; else it costs nothing here
     start_ns: float = 0.0  # CPU time of one worker until it has sent its first item

@@ -291,7 +291,7 @@ def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
                 unfusable_reason=find_unfusable_reason(process, previous, plan),
                 has_own_threads=process.first_stage.threads is not None,
                 max_workers=_find_max_workers(process, plan),
-                has_all_gpus=process.first_stage.device == "cuda",
+                gpus_per_worker=process.first_stage.group if process.first_stage.device == "cuda" else 0,
                 config_path=process.first_stage.config_path,
             )
         )

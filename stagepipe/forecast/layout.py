@@ -143,12 +143,12 @@ def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float)
 
 
 def count_max_workers(group: FusedGroup, costs: PipelineCosts, budget: ResourceBudget) -> int:
-    """The most workers that a group may have: one if a member must run in one process, one per GPU if it uses them."""
+    """The most workers that a group may have: one if a member must run in one process, else as many as have GPUs."""
     members = get_members(group, costs)
     if any(member.is_single_worker for member in members):
         return 1
     limits = [member.max_workers for member in members if member.max_workers is not None]
-    limits += [max(budget.gpus, 1) for member in members if member.has_all_gpus]
+    limits += [max(budget.gpus // member.gpus_per_worker, 1) for member in members if member.gpus_per_worker]
     is_measured = all(member.is_measured for member in members)
     busy_share = compute_cpu_ns(group, costs) / compute_work_ns(group, costs) if is_measured else 1.0
     per_cpu = min(max(int(1 / max(busy_share, 0.01)), MAX_BUSY_WORKERS_PER_CPU), _MAX_WAITING_WORKERS_PER_CPU)

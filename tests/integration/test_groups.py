@@ -17,7 +17,7 @@ from tests.support.kills import kill, until, until_ready
 from tests.support.paths import ROOT
 from tests.support.pipelines import batch, outputs, stage
 from tests.support.pipelines import pipeline as plain_pipeline
-from tests.support.processes import is_alive
+from tests.support.processes import is_alive, list_run_processes
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -46,6 +46,21 @@ def test_ranks_meet_in_a_collective(start):
 def test_two_groups_share_the_items():
     config = pipeline(grouped("Summed", workers=2), source=60)
     assert outputs(config) == sums(60)
+
+
+def test_groups_retire_and_are_added_while_the_run_goes_on():
+    config = pipeline(grouped("Summed", workers={"min": 1, "max": 2}), source=2000)
+    with Pipeline(config) as running:
+        supervisor = running._run._supervisor
+        items = iter(running)
+        found = [next(items) for _ in range(20)]
+        for workers, delta in ((1, -1), (2, 1)):  # it starts with two
+            supervisor.request_workers(1, workers)
+            until(lambda delta=delta: any(each.delta == delta and each.done_ns for each in supervisor.worker_changes))
+            found += [next(items) for _ in range(20)]
+        assert found + list(items) == sums(2000)
+        assert not any(each.failure for each in supervisor.worker_changes)
+    assert not list_run_processes()
 
 
 def test_each_rank_has_the_item_and_the_same_random_numbers():

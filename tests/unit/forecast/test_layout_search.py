@@ -96,8 +96,10 @@ def test_a_stage_that_waits_gets_more_workers_than_cpus():
 
 
 def test_a_gpu_gets_one_worker():
-    costs = chain(process("source", 10), process("model", 9000, cpu_us=100, has_all_gpus=True), batch())
+    costs = chain(process("source", 10), process("model", 9000, cpu_us=100, gpus_per_worker=1), batch())
     assert choose(costs, cpus=16, gpus=2, may_fuse=False)[1] == (1, 1, 2)
+    costs = chain(process("source", 10), process("model", 9000, cpu_us=100, gpus_per_worker=4), batch())
+    assert choose(costs, cpus=16, gpus=8, may_fuse=False)[1] == (1, 1, 2)
 
 
 def test_models_are_loaded_once_where_a_second_time_does_not_pay():
