@@ -128,7 +128,9 @@ class RunScaler:
         self._max_cpus = cpu_quota() or float(self._machine_cpus)
         pids = {worker.slot.worker_group: worker.pid for worker in supervisor.workers.values() if worker.is_ready}
         self._worker_memory_bytes = tuple(
-            read_own_memory_bytes(pids[group]) if group in pids and process.worker_bounds is not None else 0
+            process.first_stage.group * read_own_memory_bytes(pids[group])
+            if group in pids and process.worker_bounds is not None
+            else 0
             for group, process in enumerate(self._plan.processes)
         )
 

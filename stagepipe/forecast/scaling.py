@@ -237,7 +237,7 @@ def _read_counts(stage: LiveStage, sent: int) -> _Counts:
 def _read_consumer(stage: LiveStage, cpu_ns: int) -> _Counts:
     """The counts of what takes the items: to receive one is work, which it counts as waiting."""
     busy_ns, waiting_ns = stage.busy_ns + stage.hop_ns, max(stage.starved_ns - stage.hop_ns, 0)
-    return _Counts(stage.received, 0, busy_ns + waiting_ns, 0, waiting_ns, busy_ns, cpu_ns)
+    return _Counts(stage.items, 0, busy_ns + waiting_ns, 0, waiting_ns, busy_ns, cpu_ns)
 
 
 def _read_all(sample: ScalingSample) -> list[_Counts]:
@@ -348,6 +348,12 @@ class _Meter:
 
     def _sum(self, blocks: int) -> _Counts:
         return _add_up(list(self._blocks)[-blocks:])
+
+
+def _compare_totals(first: _Meter, second: _Meter) -> float:
+    """The messages that one process has received for one of another. A small difference are those on their way."""
+    ratio = first.total.received / max(second.total.received, 1)
+    return 1.0 if not second.total.received or 1 / _MAX_IN_FLIGHT_RATIO < ratio < _MAX_IN_FLIGHT_RATIO else ratio
 
 
 def _add_up(blocks: Sequence[_Counts]) -> _Counts:
@@ -561,12 +567,15 @@ class ScalingPolicy:
     def _compute_flow(self) -> list[float]:
         """The messages that each process receives for one that leaves the source; what the source itself reads."""
         flow = [1.0, 1.0]
-        for group, meter in zip(self._groups[1:], self._meters[1:], strict=False):
-            per_input = 1 / group.items_per_output if group.items_per_output > 1 else meter.count_outputs()
+        for group, (meter, following) in zip(self._groups[1:], pairwise(self._meters[1:]), strict=True):
+            if group.items_per_output > 1:
+                per_input = 1 / group.items_per_output
+            elif following.total.received > meter.total.sent:  # what it sends are chunks of several items
+                per_input = _compare_totals(following, meter)
+            else:
+                per_input = meter.count_outputs()
             flow.append(flow[-1] * per_input)
-        read, received = (self._meters[index].total.received for index in (0, 1))
-        if received and not 1 / _MAX_IN_FLIGHT_RATIO < read / received < _MAX_IN_FLIGHT_RATIO:
-            flow[0] = read / received
+        flow[0] = _compare_totals(*self._meters[:2])
         return [max(messages, _MIN_FLOW) for messages in flow]
 
     def _make_costs(self, sample: ScalingSample, flow: Sequence[float]) -> PipelineCosts | None:
