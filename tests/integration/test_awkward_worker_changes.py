@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from stagepipe import RunError
+from stagepipe.api import open_shards, run_to_sink
 from stagepipe.timing import ProcessCounter, ProcessState
 from tests.support.changing_workers import ChangeablePipeline, WorkerChanger
 from tests.support.kills import until
 from tests.support.pipelines import batch, outputs, pipeline, plain, stage
 from tests.support.processes import list_run_processes
+from tests.support.sink_output import list_leftovers, make_config, read_rows, write
 
 pytestmark = pytest.mark.timeout(120)
 CHANGED = "tests.support.changed_stages"
@@ -402,4 +404,17 @@ def test_workers_of_any_stage_come_and_go(kind, order):
             time.sleep(0.006)
     expected = outputs(config, inline=True)
     assert (sorted(found) if order == "any" else found) == (sorted(expected) if order == "any" else expected)
+    assert changer.counts["changes"] >= 2
+
+
+def test_the_workers_of_a_sink_come_and_go(tmp_path):
+    config = make_config(tmp_path / "changed", "jsonl", 800)
+    config["stages"].append({"name": "tick", "uses": f"{CHANGED}.tick"})
+    with open_shards(running := ChangeablePipeline(config), resume=False) as shards, running:
+        running.feed_sinks()
+        with WorkerChanger(running.start().supervisor, seed=3) as changer:
+            run_to_sink(running, lambda progress: None, shards=shards)
+    write(make_config(tmp_path / "inline", "jsonl", 800))
+    assert read_rows(tmp_path / "changed", "jsonl") == read_rows(tmp_path / "inline", "jsonl")
+    assert not list_leftovers(tmp_path / "changed")
     assert changer.counts["changes"] >= 2

@@ -113,8 +113,10 @@ class WorkerScaling:
             if len(working) < wanted:
                 worker = self._add(group, len(working) + 1, era)
                 started += [] if worker is None else [worker]
-            elif len(working) > wanted and self._workers[working[-1].process_index].is_ready:
-                self._retire(working[-1], len(working) - 1)
+            elif len(working) > wanted:
+                last = self._workers[working[-1].process_index]
+                if last.is_ready and last.poll() is None:  # else its successor will be told
+                    self._retire(working[-1], len(working) - 1)
         return started
 
     def _list_working(self, group: int) -> list[WorkerSlot]:
