@@ -423,10 +423,18 @@ def _run_xenna(job: Job, watch: Watch) -> dict[str, Any]:
     )
     config = xenna.PipelineConfig(cpu_allocation_percentage=1.0, mode_specific=quick)
     xenna.run_pipeline(xenna.PipelineSpec(list(range(job.count)), stages, config=config))
-    for line in (folder / "items").read_text().splitlines():
-        item, came_s = line.split()
-        watch.see(int(item), float(came_s))
+    for item, came_s in read_arrivals((folder / "items").read_text()).items():
+        watch.see(item, came_s)
     return {}
+
+
+def read_arrivals(text: str) -> dict[int, float]:
+    """Return when each item came first. What a worker of cosmos-xenna holds when it is retired is made again."""
+    arrivals: dict[int, float] = {}
+    for line in text.splitlines():
+        item, came_s = line.split()
+        arrivals.setdefault(int(item), float(came_s))
+    return arrivals
 
 
 # ---------------------------------------------------------------------------------------------- rounds

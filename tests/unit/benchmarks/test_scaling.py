@@ -80,6 +80,10 @@ def test_an_item_that_is_missing_or_comes_twice_fails_the_turn(tmp_path, monkeyp
         watch.measure(0.0)
 
 
+def test_an_item_that_is_made_again_came_when_it_came_first():
+    assert scaling.read_arrivals("0 7.5\n1 8.0\n0 9.0\n") == {0: 7.5, 1: 8.0}
+
+
 def test_the_best_fixed_layout_is_that_of_the_search(results):
     found = results(*search(**{"1_4": 16.0, "2_3": 24.0, "3_2": 24.5}))
     assert find_best(found, "models") == (3, 2)
