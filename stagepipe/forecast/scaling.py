@@ -256,6 +256,7 @@ class _Meter:
         self._began_ns = 0
         self._began: _Counts | None = None
         self._fresh = 0  # blocks since the last change of the layout
+        self._steady = 0  # of those, the ones since the last shift of any process
         self._last_noise = _UNKNOWN_NOISE
         self._reference = 0.0  # what a message cost when the layout settled; 0: it has not
         self.has_counted = False
@@ -271,13 +272,18 @@ class _Meter:
         self._blocks.append(grown)
         self._began_ns, self._began = now_ns, counts
         self._fresh += 1
+        self._steady += 1
         self.has_counted = True
         return True
 
     def interrupt(self) -> None:
         """Leave out the time from the last block to the next sample: the layout changes, or nothing is wanted."""
         self._began = None
-        self._fresh = 0
+        self._fresh = self._steady = 0
+
+    def restart_utilization(self) -> None:
+        """Leave out of the utilization what came before: another process limits from now on."""
+        self._steady = 0
 
     def forget(self, keep: int = 0) -> None:
         """Forget what an item cost, but for the last blocks; the noise stays until it is known again."""
@@ -285,6 +291,7 @@ class _Meter:
         self._blocks = deque(list(self._blocks)[-keep:] if keep else (), maxlen=_MAX_BLOCKS)
         self._reference = 0.0
         self._fresh = min(self._fresh, keep)
+        self._steady = min(self._steady, keep)
 
     def keep_fresh(self) -> None:
         """Forget what an item cost before the last change, which may have changed it."""
@@ -317,8 +324,8 @@ class _Meter:
 
     @property
     def utilization(self) -> float:
-        """The share of the time that its workers work, since the last change of the layout; 0 while it is unknown."""
-        return self._sum(min(self._fresh, _COST_BLOCKS)).utilization if self._fresh else 0.0
+        """The share of the time that its workers work, since the last change or shift; 0 while it is unknown."""
+        return self._sum(min(self._steady, _COST_BLOCKS)).utilization if self._steady else 0.0
 
     def count_outputs(self) -> float:
         """The messages that it sends for one that it receives; 0 while it is unknown."""
@@ -504,7 +511,7 @@ class ScalingPolicy:
         if not self._is_settled and now_ns - self._moved_ns >= _SETTLING_NS:
             self._settle(limit)
         self._note_spare(layout, costs, budget, now_ns)
-        view = _View(sample, layout, costs, budget, limit)
+        view = _View(sample, layout, costs, budget, limit, flow)
         return self._find_addition(view, now_ns) or self._find_retirement(view, now_ns)
 
     # ------------------------------------------------------------------ what is measured
@@ -538,6 +545,8 @@ class ScalingPolicy:
             for pause in self._pauses:
                 pause.until_ns = 0
         if has_shifted:
+            for meter in self._meters:
+                meter.restart_utilization()
             self._rate.clear()
             self._rate.add(now_ns, counts)
             self._moved_ns = now_ns
@@ -652,7 +661,7 @@ class ScalingPolicy:
             (option for option in options if option[0] >= _CLOSE_RATE * best), (1.0, layout, {})
         )
         gain = ratio - 1
-        if not steps or gain < self._compute_hysteresis(steps) or not self._pays(steps, gain, view):
+        if not steps or gain < self._compute_hysteresis(steps) or not self._pays(steps, gain, view, now.items_per_s):
             return None
         first = next(iter(steps))
         if self._meters[first].utilization < _MIN_UTILIZATION:
@@ -673,13 +682,18 @@ class ScalingPolicy:
         noise = max(self._meters[index].cost_noise for index in steps)
         return max(_SETTLED_GAIN if self._is_settled else _MIN_GAIN, _GAIN_SIGMAS * noise)
 
-    def _pays(self, steps: Mapping[int, int], gain: float, view: _View) -> bool:
-        """Whether the gain over the rest of the run is more than the run would do in the time of the starts."""
+    def _pays(self, steps: Mapping[int, int], gain: float, view: _View, items_per_s: float) -> bool:
+        """Whether the gain over the rest of the run is more than the run would do in the time of the starts.
+
+        `items_per_s`: as it goes now. The rest of the run is what the first of the groups has not received yet.
+        """
         run = view.sample.run
         starts_ns = sum(view.sample.start_ns[index] * count for index, count in steps.items())
         remaining_ns = 0.0
         if run.items_total is not None:
-            remaining_ns = max(run.items_total - run.items_in, 0) * run.elapsed_ns / max(run.items_sent, 1)
+            first = next(iter(steps))
+            waiting = max(run.items_sent - self._meters[first].total.received / view.flow[first], 0.0)
+            remaining_ns = (max(run.items_total - run.items_in, 0) + waiting) * _NS / items_per_s
         if run.items_total is None or run.items_sent > run.items_in:  # nobody knows how many epochs follow
             remaining_ns = max(remaining_ns, run.elapsed_ns, _MIN_UNKNOWN_REMAINING_NS)
         return remaining_ns >= _MIN_REMAINING_NS and gain * (remaining_ns - starts_ns) > starts_ns
@@ -815,6 +829,7 @@ class _View(NamedTuple):
     costs: PipelineCosts
     budget: ResourceBudget
     limit: str
+    flow: Sequence[float]
 
     def predict(self, layout: ProcessLayout) -> Throughput:
         return predict_throughput(layout, self.costs, self.budget.cpus)
@@ -827,7 +842,6 @@ def _is_evidence(last: ScalingSample, sample: ScalingSample) -> bool:
     return (
         sample.run.state == "running"
         and not (sample.is_changing or last.is_changing)
-        and not sample.run.source_end_ns
         and sample.outside_ns - last.outside_ns <= _MAX_OUTSIDE_SHARE * elapsed_ns
         and restarts[0] == restarts[1]
         and sample.workers == last.workers

@@ -104,6 +104,7 @@ class Simulation:
         self._states = [_State(workers=stage.workers) for stage in self.stages]
         self._in_flight = 0.0
         self._sent_in = 0
+        self._source_end_ns = 0
         self._next_sample_s = interval_s
         self._changing = 0
         self._failed: set[int] = set()
@@ -174,6 +175,8 @@ class Simulation:
                     continue
                 if index == 0:
                     is_empty = self._total is not None and self._sent_in >= self._total
+                    if is_empty and not self._source_end_ns:
+                        self._source_end_ns = int(self.now_s * SECOND)
                     if self._in_flight >= self._window or is_empty:
                         break
                     self._in_flight += 1
@@ -314,6 +317,7 @@ class Simulation:
             items_in=self._sent_in,
             items_sent=self._sent_in,
             items_total=self._total,
+            source_end_ns=self._source_end_ns,
             stages=tuple(rows),
             hops=hops,
             taken_at_ns=int(now_s * SECOND) + 1,

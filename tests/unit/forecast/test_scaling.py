@@ -116,6 +116,26 @@ def test_slow_start_is_only_paid_where_the_run_lasts_long_enough():
     assert long.workers == (8,)
 
 
+def test_slow_items_at_the_end_get_workers_after_the_source_has_read_everything():
+    simulation = Simulation([Stage(5), Stage(1)], total=2_000, window=200)
+    while simulation.items_out < 1_810:  # the rest is in flight
+        simulation.run_until(simulation.now_s + 0.1)
+    assert simulation.workers[1] == 1
+    simulation.stages[2].item_ms = 200
+    simulation.run_until(simulation.now_s + 8)
+    assert simulation.workers[1] >= 4
+
+
+def test_stage_that_was_half_idle_follows_at_once_when_another_no_longer_limits():
+    simulation = Simulation([Stage(200, workers=4, maximum=4), Stage(50, workers=2, maximum=4)])
+    simulation.run_until(40)
+    began_s, before = simulation.now_s, len(simulation.changes)
+    simulation.stages[1].item_ms = 10
+    simulation.run_until(began_s + 2)
+    first = simulation.changes[before]
+    assert (first.decision.group, first.at_s - began_s <= 2) == (2, True)
+
+
 def test_worker_that_cannot_start_is_left_alone_for_a_while():
     simulation = Simulation([Stage(50, can_start=False)])
     simulation.run_until(600)
