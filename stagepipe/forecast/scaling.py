@@ -112,6 +112,9 @@ _GAIN_SHARE_AT_ONCE: Final = 0.6
 """A change that brings this share of the predicted gain at once has come true."""
 
 _MAX_IN_FLIGHT_RATIO: Final = 1.25
+_MUCH_SLOWER: Final = 2.0
+"""A process whose items take so many times as long as before, during the trial of another one, is a new bottleneck."""
+
 _MIN_FLOW: Final = 1e-9
 _MIN_FLOW_INPUTS: Final = 64
 _MIN_FLOW_OUTPUTS: Final = 16
@@ -556,7 +559,10 @@ class ScalingPolicy:
         """Forget what an item cost before. Returns whether it matters to the layout."""
         trial, meter = self._trial, self._meters[index]
         if trial is not None and (index in trial.steps or trial.began_ns):
-            return False  # workers that share what is scarce take longer for an item: the trial says so
+            # Workers that share what is scarce take longer for an item: the trial says so. Not so much longer.
+            if index in trial.steps or meter.last_cost_ns < _MUCH_SLOWER * meter.cost_ns:
+                return False
+            self._trial = None
         flow = self._compute_flow()
         workers = (*sample.workers, 1)
         loads = [
