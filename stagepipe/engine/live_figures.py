@@ -460,7 +460,7 @@ class _ProcessReader:
             is_starting=ready < min(present, process.workers),  # not while a worker is added
             ready_workers=ready,
             restarts=sum(
-                [worker[ProcessCounter.INCARNATION] - worker[ProcessCounter.PLANNED_STARTS] for worker in workers]
+                [max(each[ProcessCounter.INCARNATION] - each[ProcessCounter.PLANNED_STARTS], 0) for each in workers]
             ),
             items=counts[-1].items,
             covered_ns=sum(
