@@ -85,7 +85,7 @@ _MIN_GAIN_SHARE: Final = 0.3
 _MAX_LOSS: Final = 0.05
 """A retired worker is taken back if the rate falls by more, beyond the noise."""
 
-_FIRST_LOOK_NS: Final = 2 * _NS
+_FIRST_LOOK_NS: Final = int(1.4 * _NS)
 _SETTLING_NS: Final = 6 * _NS
 """Without a change for so long, the layout has settled."""
 
@@ -262,6 +262,7 @@ class _Meter:
         self._steady = 0  # of those, the ones since the last shift of any process
         self._last_noise = _UNKNOWN_NOISE
         self._reference = 0.0  # what a message cost when the layout settled; 0: it has not
+        self._before_ns = 0.0  # and before it shifted; 0: it has not since
         self.has_counted = False
 
     def add(self, now_ns: int, counts: _Counts) -> bool:
@@ -303,6 +304,17 @@ class _Meter:
     def settle(self) -> None:
         """Remember the cost, so that a slow change shows."""
         self._reference = self.cost_ns
+        self._before_ns = 0.0
+
+    def note_shift(self) -> None:
+        """Remember what a message cost before the last block."""
+        earlier = _add_up(list(self._blocks)[-_COST_BLOCKS - 1 : -1])
+        self._before_ns = self._before_ns or earlier.work_ns / max(earlier.received, 1)
+
+    @property
+    def growth(self) -> float:
+        """How many times as much as before its shift a message costs; 1 without a shift since the layout settled."""
+        return self.cost_ns / self._before_ns if self._before_ns else 1.0
 
     @property
     def is_known(self) -> bool:
@@ -569,6 +581,7 @@ class ScalingPolicy:
             each.cost_ns * messages / count for each, messages, count in zip(self._meters, flow, workers, strict=True)
         ]
         own = max(meter.last_cost_ns, meter.cost_ns) * flow[index] / workers[index]
+        meter.note_shift()
         if meter.last_cost_ns * flow[index] / workers[index] < _MIN_LIMITING_SHARE * max(loads):
             meter.forget(keep=1)
         else:
@@ -679,10 +692,14 @@ class ScalingPolicy:
         return self._begin(self._make_trial(steps, gain, reason, view), view.sample)
 
     def _may_grow(self, index: int, layout: ProcessLayout, view: _View, now_ns: int) -> bool:
-        """Whether a group may have one more worker, in this change: it has at most twice as many after it."""
+        """Whether a group may have one more worker, in this change.
+
+        It has at most twice as many after it, or as many times as many as its items take longer since a shift.
+        """
         group, count = self._groups[index], layout[index].workers
         most = min(group.maximum, count_max_workers(layout[index], view.costs, view.budget))
-        return count < min(most, 2 * view.layout[index].workers) and now_ns >= self._pauses[index].until_ns
+        most = min(most, max(2.0, self._meters[index].growth) * view.layout[index].workers)
+        return count < most and now_ns >= self._pauses[index].until_ns
 
     def _compute_hysteresis(self, steps: Iterable[int]) -> float:
         noise = max(self._meters[index].cost_noise for index in steps)
