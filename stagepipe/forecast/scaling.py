@@ -698,8 +698,8 @@ class ScalingPolicy:
         """
         group, count = self._groups[index], layout[index].workers
         most = min(group.maximum, count_max_workers(layout[index], view.costs, view.budget))
-        most = min(most, max(2.0, self._meters[index].growth) * view.layout[index].workers)
-        return count < most and now_ns >= self._pauses[index].until_ns
+        reached = max(2.0, self._meters[index].growth) * view.layout[index].workers
+        return count < min(most, reached) and now_ns >= self._pauses[index].until_ns
 
     def _compute_hysteresis(self, steps: Iterable[int]) -> float:
         noise = max(self._meters[index].cost_noise for index in steps)
