@@ -437,7 +437,7 @@ class _RateMeter:
 # ------------------------------------------------------------------ the decision
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Trial:
     """A change whose gain is not known yet: `steps` are the groups that it moves, and by how many workers.
 
@@ -788,7 +788,14 @@ class ScalingPolicy:
 
     def _make_trial(self, steps: dict[int, int], gain: float, reason: str, view: _View) -> _Trial:
         limit = self._indices.get(view.limit, len(self._groups))  # the machine: by what the consumer gets
-        return _Trial(steps, view.sample.workers, gain, limit, self._rate.measure(limit), reason)
+        return _Trial(
+            steps=steps,
+            workers=view.sample.workers,
+            gain=gain,
+            limit=limit,
+            before=self._rate.measure(limit),
+            reason=reason,
+        )
 
     def _begin(self, trial: _Trial, sample: ScalingSample) -> Decision | None:
         self._trial = trial
@@ -828,7 +835,15 @@ class ScalingPolicy:
         steps = {index: trial.workers[index] - sample.workers[index] for index in trial.steps}
         steps = {index: delta for index, delta in steps.items() if delta}
         reason = self._explain_failure(trial, gain)
-        back = _Trial(steps, sample.workers, 0.0, trial.limit, after, reason, is_reversal=True)
+        back = _Trial(
+            steps=steps,
+            workers=sample.workers,
+            gain=0.0,
+            limit=trial.limit,
+            before=after,
+            reason=reason,
+            is_reversal=True,
+        )
         return self._begin(back, sample) if steps else None
 
     def _explain_failure(self, trial: _Trial, gain: float) -> str:
