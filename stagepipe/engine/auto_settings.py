@@ -191,13 +191,11 @@ def forecast_pipeline(
 
 def make_budget(plan: Plan, other_cpus: float) -> forecast.ResourceBudget:
     """The CPUs and the memory that the run may use, beside the other processes, which use `other_cpus` CPUs."""
-    machine = detect_machine()
-    return forecast.ResourceBudget(
-        cpus=forecast.compute_expected_cpus(compute_free_cpus(other_cpus), machine.cpus),
-        machine_cpus=machine.cpus,
-        memory_bytes=min(machine.memory_bytes, read_free_memory_bytes()),
-        arena_bytes=plan.memory_bytes,
-        gpus=len(machine.cuda_devices),
+    budget = forecast.ResourceBudget.of_machine(detect_machine(), plan.memory_bytes)
+    return replace(
+        budget,
+        cpus=forecast.compute_expected_cpus(compute_free_cpus(other_cpus), budget.machine_cpus),
+        memory_bytes=min(budget.memory_bytes, read_free_memory_bytes()),
     )
 
 

@@ -51,6 +51,7 @@ from stagepipe.timing import (
     ProcessRegion,
     ProcessState,
     StageCounter,
+    is_present,
 )
 
 _MIN_AVERAGING_NS: Final = 5_000_000_000
@@ -114,8 +115,6 @@ _PROCESS_COUNTERS: Final = {
     "starting_ns": ProcessCounter.DOWNTIME_NS,
 }
 """Fields of `LiveStage`."""
-_ABSENT: Final = frozenset({ProcessState.DORMANT, ProcessState.RETIRING})
-"""A slot in one of these states has no worker that takes items."""
 _HOP_COUNTERS: Final = {
     "pipe_messages": ProcessCounter.PIPE_MESSAGES,
     "shared_memory_messages": ProcessCounter.SHARED_MEMORY_MESSAGES,
@@ -435,7 +434,7 @@ class _ProcessReader:
         )
         workers = [region.read_counters() for region in self.regions]  # at once: indexing a region takes longer
         states = [worker[ProcessCounter.PROCESS_STATE] for worker in workers]
-        present = sum([state not in _ABSENT for state in states])
+        present = sum(map(is_present, states))
         ready = present - states.count(ProcessState.STARTING)
         written = [worker for worker in workers if worker[ProcessCounter.FLUSHED_NS]]
         started = [worker for worker in workers if worker[ProcessCounter.STARTED_NS]]

@@ -54,21 +54,14 @@ class RunScaler:
         self._figures = figures
         self._read_deliveries = read_deliveries
         self._plan = plan = supervisor.plan
-        machine = detect_machine()
-        self._machine_cpus = machine.cpus
-        budget = ResourceBudget(
-            cpus=float(machine.cpus),
-            machine_cpus=machine.cpus,
-            memory_bytes=machine.memory_bytes,
-            arena_bytes=plan.memory_bytes,
-            gpus=len(machine.cuda_devices),
-        )
+        budget = ResourceBudget.of_machine(detect_machine(), plan.memory_bytes)
+        self._machine_cpus = budget.machine_cpus
         self._policy: ScalingDecider | None
         self._policy = PolicyOverride.policy or ScalingPolicy(make_scaling_groups(plan), budget)
         self._cpu_load = CpuLoadSeries()
         self._due_ns = self._slow_due_ns = 0
         self._free_memory_bytes = 0
-        self._max_cpus = float(machine.cpus)
+        self._max_cpus = budget.cpus
         self._worker_memory_bytes = (0,) * len(plan.processes)
         self._settled_changes = 0  # of the changes of the run, those that are complete
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stagepipe.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,17 @@ class ResourceBudget:
     memory_bytes: int
     arena_bytes: int
     gpus: int = 0
+
+    @classmethod
+    def of_machine(cls, machine: Machine, arena_bytes: int) -> ResourceBudget:
+        """Return what a run may use that has the machine for itself."""
+        return cls(
+            cpus=float(machine.cpus),
+            machine_cpus=machine.cpus,
+            memory_bytes=machine.memory_bytes,
+            arena_bytes=arena_bytes,
+            gpus=len(machine.cuda_devices),
+        )
 
 
 def compute_expected_cpus(free_cpus: float, machine_cpus: int) -> float:

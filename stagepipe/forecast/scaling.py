@@ -33,7 +33,7 @@ from stagepipe.forecast.layout import (
     predict_throughput,
     with_workers,
 )
-from stagepipe.plan import Plan, ProcessRole
+from stagepipe.plan import Plan
 from stagepipe.report import CONSUMER, LiveRun, LiveStage, format_gain
 
 _NS: Final = 1_000_000_000
@@ -181,14 +181,13 @@ def make_scaling_groups(plan: Plan) -> tuple[ScalingGroup, ...]:
     groups = []
     for process, rule in zip(plan.processes, rules, strict=True):
         bounds = process.worker_bounds
-        makes_parts = bool(process.first_stage.sink_path) and process.role is ProcessRole.ORDER_POINT
         groups.append(
             ScalingGroup(
                 name=process.first_stage.row,
                 workers=process.workers,
                 minimum=process.workers if bounds is None else bounds.minimum,
                 maximum=process.workers if bounds is None else bounds.maximum,
-                items_per_output=0 if makes_parts else math.prod(stage.items_per_output for stage in process.stages),
+                items_per_output=process.items_per_output,
                 rules=rule,
             )
         )
@@ -215,9 +214,6 @@ class _Counts(NamedTuple):
 
     def since(self, before: _Counts) -> _Counts:
         return _Counts(*(max(new - old, 0) for new, old in zip(self, before, strict=True)))
-
-    def plus(self, other: _Counts) -> _Counts:
-        return _Counts(*map(sum, zip(self, other, strict=True)))
 
     @property
     def work_ns(self) -> int:

@@ -6,6 +6,7 @@ Pure. The caller's process holds the plan; each worker receives its own `Process
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -211,6 +212,16 @@ class ProcessPlan:
     def thread_count(self) -> int:
         """The number of threads of each worker that work on items; 0: its main thread does."""
         return self.first_stage.concurrency if self.first_stage.concurrency > 1 else 0
+
+    @property
+    def makes_parts(self) -> bool:
+        """Whether it collects items for sinks with workers."""
+        return bool(self.first_stage.sink_path) and self.role is ProcessRole.ORDER_POINT
+
+    @property
+    def items_per_output(self) -> int:
+        """How many inputs make one output; 0: as many as fit into a part of a sink."""
+        return 0 if self.makes_parts else math.prod(stage.items_per_output for stage in self.stages)
 
     @property
     def slot_count(self) -> int:

@@ -110,6 +110,11 @@ class ProcessState(IntEnum):
     RETIRING = 4  # takes no more items, and ends when nobody uses its memory
 
 
+def is_present(state: int) -> bool:
+    """Whether a process in this state takes items: its slot is not dormant, and it does not retire."""
+    return state < ProcessState.DORMANT
+
+
 class StageCounter(IntEnum):
     """The counters of a stage in a process, by their offset in words."""
 
@@ -220,8 +225,8 @@ class ProcessRegion:
 
     @property
     def has_worker(self) -> bool:
-        """Whether the process takes items: its slot is not dormant, and it does not retire."""
-        return self[ProcessCounter.PROCESS_STATE] < ProcessState.DORMANT
+        """Whether the process takes items."""
+        return is_present(self[ProcessCounter.PROCESS_STATE])
 
     def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
         """Set the keys of the items that are being processed together."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import math
 import os
 import socket
 from collections.abc import Sequence
@@ -104,9 +103,8 @@ def describe_run(plan: Plan, layout: BoardLayout) -> RunDescription:
 
 def _describe_process(process: ProcessPlan, following: ProcessPlan) -> ProcessDescription:
     is_sink = bool(process.first_stage.sink_path)
-    makes_parts = is_sink and process.role is ProcessRole.ORDER_POINT
     rows = tuple(stage.part_of or stage.name for stage in process.stages)
-    if makes_parts:  # for several sinks: it counts as the first of them
+    if process.makes_parts:  # for several sinks: it counts as the first of them
         rows = (following.first_stage.part_of or following.name,) * len(rows)
     bounds = process.worker_bounds
     return ProcessDescription(
@@ -116,7 +114,7 @@ def _describe_process(process: ProcessPlan, following: ProcessPlan) -> ProcessDe
         workers=process.workers,
         min_workers=0 if bounds is None else bounds.minimum,
         max_workers=0 if bounds is None else bounds.maximum,
-        items_per_output=0 if makes_parts else math.prod(stage.items_per_output for stage in process.stages),
+        items_per_output=process.items_per_output,
     )
 
 

@@ -75,6 +75,8 @@ class WorkerScaling:
             self._slots[slot.worker_group].append(slot)
         self._wanted = [process.workers for process in plan.processes]
         self._causes = [ChangeCause() for _ in plan.processes]
+        self._moving: set[int] = set()
+        """The groups that may not have as many as wanted yet."""
         self._requests: deque[tuple[int, int, ChangeCause]] = deque()
         self._starting: dict[int, WorkerChange] = {}
         """By process index."""
@@ -104,12 +106,12 @@ class WorkerScaling:
             group, workers, cause = self._requests.popleft()
             self._wanted[group] = workers
             self._causes[group] = cause
+            self._moving.add(group)
         started = []
-        for group, wanted in enumerate(self._wanted):
-            slots = self._slots[group]
-            if len(slots) == 1 or any(slot.process_index in self._starting for slot in slots):
+        for group in sorted(self._moving):
+            if any(slot.process_index in self._starting for slot in self._slots[group]):
                 continue
-            working = self._list_working(group)
+            working, wanted = self._list_working(group), self._wanted[group]
             if len(working) < wanted:
                 worker = self._add(group, len(working) + 1, era)
                 started += [] if worker is None else [worker]
@@ -117,6 +119,8 @@ class WorkerScaling:
                 last = self._workers[working[-1].process_index]
                 if last.is_ready and last.poll() is None:  # else its successor will be told
                     self._retire(working[-1], len(working) - 1)
+            else:
+                self._moving.discard(group)
         return started
 
     def _list_working(self, group: int) -> list[WorkerSlot]:

@@ -706,11 +706,10 @@ class WorkerPool:
         return slot.process_index in self._specs
 
     def remove(self, worker: WorkerProcess) -> None:
-        """Forget a worker that has ended, for its slot stays empty."""
+        """Forget a worker that has ended, for its slot stays empty. The caller closes it."""
         with self._lock:
             if not self.is_stopping:  # else others go through all of them
                 del self.workers[worker.slot.process_index]
-        worker.close()
 
     def begin_stop(self) -> bool:
         """Start no more workers from now on. Returns False if that was so already."""
