@@ -9,6 +9,7 @@ import sys
 
 import psutil
 import pytest
+from torch import distributed
 
 from stagepipe import ConfigError, Pipeline, RunError
 from stagepipe.config import load
@@ -23,6 +24,14 @@ pytestmark = pytest.mark.timeout(150)
 
 GROUPED = "tests.support.grouped_stages"
 RANKS = "tests.support.rank_stages"
+
+
+@pytest.fixture
+def _leaves_the_group():
+    """An inline stage joins a group of one in this process, which must not last: other tests ask torch for a rank."""
+    assert not distributed.is_initialized()
+    yield
+    distributed.destroy_process_group()
 
 
 def pipeline(*stages, **keys):
@@ -63,6 +72,7 @@ def test_groups_retire_and_are_added_while_the_run_goes_on():
     assert not list_run_processes()
 
 
+@pytest.mark.usefixtures("_leaves_the_group")
 def test_each_rank_has_the_item_and_the_same_random_numbers():
     config = pipeline(grouped("Gathered"), source=4, seed=7)
     both = outputs(config)
@@ -73,6 +83,7 @@ def test_each_rank_has_the_item_and_the_same_random_numbers():
     assert seen == [{tuple(each[0][1:])} for each in outputs(config, inline=True)]
 
 
+@pytest.mark.usefixtures("_leaves_the_group")
 def test_inline_the_group_is_of_one():
     before = dict(os.environ)
     assert outputs(pipeline(grouped("Counting"), source=3), inline=True) == [(0, 1.0), (1, 2.0), (2, 3.0)]
