@@ -364,6 +364,16 @@ class _Meter:
                 return True
         return self._reference > 0 and _differs(self.recent, self._reference, self.cost_noise)
 
+    @property
+    def is_rising(self) -> bool:
+        """Whether the last block cost more than those before it since the last change of the layout."""
+        *before, last = list(self._blocks)[-self._fresh :] if self._fresh else [_NOTHING]
+        if len(before) < 2 or not self._fresh:  # noqa: PLR2004 - less tell nothing
+            return False
+        earlier = _add_up(before)
+        cost_ns = earlier.work_ns / earlier.received
+        return last.work_ns / last.received > cost_ns and _differs(last, cost_ns, self._last_noise)
+
     def _sum(self, blocks: int) -> _Counts:
         return _add_up(list(self._blocks)[-blocks:])
 
@@ -567,8 +577,10 @@ class ScalingPolicy:
         """Forget what an item cost before. Returns whether it matters to the layout."""
         trial, meter = self._trial, self._meters[index]
         if trial is not None and (index in trial.steps or trial.began_ns):
-            # Workers that share what is scarce take longer for an item: the trial says so. Not so much longer.
-            if index in trial.steps or meter.last_cost_ns < _MUCH_SLOWER * meter.cost_ns:
+            # Workers that share what is scarce take longer for an item, from the start of the trial: the trial says so.
+            # Not so much longer, and not ever longer: then the items have changed.
+            limit_ns = _MUCH_SLOWER * meter.cost_ns
+            if not meter.is_rising if index in trial.steps else meter.last_cost_ns < limit_ns:
                 return False
             self._trial = None
         flow = self._compute_flow()

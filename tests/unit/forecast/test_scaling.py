@@ -179,3 +179,15 @@ def test_items_of_seconds_are_not_judged_too_early():
     simulation.run_until(200)
     assert simulation.changes[0].at_s > 3
     assert simulation.workers == (8,)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_stay_where_items_go_on_to_grow_during_the_trial(seed):
+    simulation = Simulation([Stage(100, workers=4, maximum=4, noise=0.05), Stage(6, maximum=4, noise=0.05)], seed=seed)
+    simulation.run_until(15)
+    for step in range(1, 41):  # to 64 times as long in 4 s
+        simulation.stages[2].item_ms = 6 * 64 ** (step / 40)
+        simulation.run_until(15 + step / 10)
+    simulation.run_until(40)
+    assert all(change.delta > 0 for change in simulation.changes)
+    assert simulation.workers[1] == 4
