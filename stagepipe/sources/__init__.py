@@ -24,6 +24,7 @@ The lower-case names are aliases of the classes, for `uses: stagepipe.sources.fi
 
 from stagepipe.sources.array_sources import Hdf5Source, NpySource, ZarrSource
 from stagepipe.sources.dataset_source import DatasetSource
+from stagepipe.sources.dataset_source import UntoldStream as UntoldStream
 from stagepipe.sources.files_source import FilesSource, NumbersSource
 from stagepipe.sources.hugging_face_source import HuggingFaceSource
 from stagepipe.sources.item_identities import ListedItems as ListedItems
@@ -31,6 +32,7 @@ from stagepipe.sources.item_identities import identify_items as identify_items
 from stagepipe.sources.item_identities import is_known_source as is_known_source
 from stagepipe.sources.joined_sources import ConcatSource, MixSource, ZipSource
 from stagepipe.sources.line_sources import CsvSource, JsonlSource, TextSource
+from stagepipe.sources.order import DrawnOrder as DrawnOrder
 from stagepipe.sources.record_source import RecordSource
 from stagepipe.sources.table_sources import ArrowSource, LanceSource, ParquetSource
 from stagepipe.sources.webdataset_source import WebdatasetSource

@@ -46,6 +46,16 @@ class SeededStream(ABC):
         return None
 
 
+class UntoldStream:
+    """A stream that is not told its epoch here: a training loop calls its `set_epoch`."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._stream)
+
+
 def begin_stream(stream: Any, epoch: int, seed: int) -> None:
     """Start an epoch of any stream. If it has `set_epoch`, call that, as a training loop does."""
     if isinstance(stream, SeededStream):

@@ -6,8 +6,11 @@ Because the whole order is drawn together, a source can start at any position of
 
 from __future__ import annotations
 
+import os
+import pickle
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Protocol
 
@@ -201,6 +204,55 @@ class SamplerOrder:
             self.begin(0, 0)
             self._drawn_epoch_and_seed = None
         return self._order
+
+
+class DrawnOrder:
+    """A sampler of indices that the caller's process has drawn, for an epoch at a time.
+
+    A copy in another process reads them when its epoch begins, from an anonymous file. The file is replaced as a whole:
+    a reader has an old order or a new one.
+
+    >>> order = DrawnOrder()
+    >>> order.put([2, 0])
+    >>> copied = pickle.loads(pickle.dumps(order))
+    >>> order.put([1, 2])
+    >>> list(order), list(copied)
+    ([1, 2], [1, 2])
+    """
+
+    def __init__(self) -> None:
+        self._indices: Sequence[Any] = ()
+        self._file: int | None = None
+
+    def put(self, indices: Sequence[Any]) -> None:
+        """Replace the order."""
+        self._indices = indices
+        if self._file is not None:
+            with os.fdopen(os.memfd_create("stagepipe-order"), "wb") as file:
+                pickle.dump(indices, file, protocol=5)
+                file.flush()
+                os.dup2(file.fileno(), self._file, inheritable=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._indices)
+
+    def __reduce__(self) -> Any:
+        if self._file is None:
+            self._file = os.memfd_create("stagepipe-order")
+            weakref.finalize(self, os.close, self._file)
+            self.put(self._indices)
+        return _CopiedOrder, (f"/proc/{os.getpid()}/fd/{self._file}",)
+
+
+class _CopiedOrder:
+    """A `DrawnOrder` in another process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[Any]:
+        with open(self._path, "rb") as file:  # noqa: PTH123 - a file of the kernel
+            return iter(pickle.load(file))  # noqa: S301 - written by the caller's process
 
 
 def _prepare_sampler(sampler: Any, epoch: int, seed: int) -> None:

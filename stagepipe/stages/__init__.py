@@ -29,6 +29,7 @@ Nothing here imports torch before a value needs it.
 # isort: off
 from stagepipe.stages.batch import Batch
 from stagepipe.stages.order_point import Bucket
+from stagepipe.stages.collating import collate_as_torch as collate_as_torch
 from stagepipe.stages.fetch import Fetch, FetchShard
 from stagepipe.stages.item_stages import Filter, FlatMap, Drop, Rename, Select
 from stagepipe.stages.order_point import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from stagepipe.core import (
     is_masked_array,
     rebuild_dataclass,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 NUMBER_DTYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 """The dtypes of Python numbers in a batch."""
@@ -526,3 +529,31 @@ class SequenceColumn(_EntryColumns):
             return build(values)
         except TypeError:  # for example a torch.Size
             return tuple(values) if issubclass(self.item_class, tuple) else values
+
+
+def collate_as_torch(samples: list[Any]) -> Any:
+    """Collate as torch's `default_collate`, but into the memory in which a batch leaves the process.
+
+    In a worker, torch's own function puts each tensor into a file of its own, from which it would be copied again.
+
+    >>> collate_as_torch([{"x": 1}, {"x": 2}])
+    {'x': tensor([1, 2])}
+
+    Raises what `default_collate` raises.
+    """
+    import torch
+    from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+    return collate(samples, collate_fn_map={**default_collate_fn_map, torch.Tensor: _stack_tensors})
+
+
+def _stack_tensors(tensors: list[torch.Tensor], *, collate_fn_map: Any) -> torch.Tensor:  # noqa: ARG001 - torch passes it
+    import torch
+    from torch.utils.data import default_collate, get_worker_info
+
+    first = tensors[0]
+    is_plain = type(first) is torch.Tensor and first.layout is torch.strided and first.device.type == "cpu"
+    if not is_plain or first.is_nested or get_worker_info() is None:
+        stacked: torch.Tensor = default_collate(tensors)
+        return stacked
+    return torch.stack(tensors, 0, out=empty((len(tensors), *first.shape), first.dtype))

@@ -2,6 +2,7 @@
 
 loader           `Loader`: one epoch per iteration, tensors over shared memory, state_dict; `StageDataset`: a `Loader`
                  for `torch.utils.data.DataLoader`
+data_loader      `DataLoader`: torch's class with our workers, for scripts that keep their own loop
 ranks            which part of the source a loader takes: `rank="auto"`; which rank of which machine this process is
 transfer         turns arrays into tensors without a copy, page-locks their blocks, moves them to the device
 
@@ -52,6 +53,7 @@ def require_torch(version: str = "") -> None:
 
 require_torch()  # first: the others import torch
 
+from stagepipe.torch.data_loader import DataLoader  # noqa: E402
 from stagepipe.torch.loader import Loader, StageDataset  # noqa: E402
 
-__all__ = ["Loader", "StageDataset"]
+__all__ = ["DataLoader", "Loader", "StageDataset"]

@@ -5,7 +5,7 @@ Both run in the training process; stages run in the pipeline's workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -124,7 +124,10 @@ class Loader:
         Raises UsageError if `rank="auto"` found another rank than the one that this process has by now.
         """
         self._rank_choice.check_world()
-        return _TensorIterator(iter(self.pipeline), self._transfer)
+        return self._iterate(to_tensors)
+
+    def _iterate(self, convert: Callable[[Any], Any]) -> Iterator[Any]:
+        return _TensorIterator(iter(self.pipeline), self._transfer, convert)
 
     def __len__(self) -> int:
         """Return the number of items per epoch. Raises TypeError if it is unknown, for example after a stream."""
@@ -223,9 +226,10 @@ def _make_shared_pipeline(
 class _TensorIterator:
     """One iteration. It holds no reference to an item that it has yielded."""
 
-    def __init__(self, items: Iterator[Any], transfer: DeviceTransfer) -> None:
+    def __init__(self, items: Iterator[Any], transfer: DeviceTransfer, convert: Callable[[Any], Any]) -> None:
         self._items = items
         self._transfer = transfer
+        self._convert = convert
 
     def __iter__(self) -> Self:
         return self
@@ -233,7 +237,7 @@ class _TensorIterator:
     def __next__(self) -> Any:
         self._transfer.release_blocks()
         try:
-            return self._transfer(to_tensors(next(self._items)))
+            return self._transfer(self._convert(next(self._items)))
         except StagepipeError as error:
             raise fold_internal_frames(error) from error.__cause__
 

@@ -1,0 +1,279 @@
+"""`DataLoader`: torch's DataLoader with the workers of a pipeline, for a script whose import is all that changes.
+
+Runs in the training process. torch's class checks the arguments and holds them. The sampler stays here too: it is read
+at the start of each epoch, as torch reads it, and the workers get the indices through an anonymous file.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterableDataset, default_collate
+
+from stagepipe.core import UsageError
+from stagepipe.report import Report
+from stagepipe.sources import DrawnOrder, UntoldStream
+from stagepipe.stages import collate_as_torch
+from stagepipe.torch.loader import Loader
+
+T_co = TypeVar("T_co", covariant=True)
+
+_WRAPPED: Final = ("base_dataloader", "loader", "dataloader")
+"""Attributes in which wrappers keep the DataLoader that they iterate over: Accelerate's, timm's and others'."""
+_STATE_KEY: Final = "loader"
+
+
+class DataLoader(TorchDataLoader[T_co]):
+    """`torch.utils.data.DataLoader` on stagepipe's workers: same arguments, same batches, in the same order.
+
+    It draws from torch's generators just as the original does, so the order of the indices is equal, and so is what
+    the training loop draws after it. These things differ:
+
+    - Random augmentation draws from a seed for each batch, not for each worker. The batches are the same with any
+      `num_workers`; they are others than the original's.
+    - A worker that dies is replaced, and its batches are made again. An error of a dataset is a `RunError` that also
+      has the error's own type.
+    - The workers get copies of the dataset; they are no forks of this process. As in the original, each epoch has new
+      workers and a new copy, unless `persistent_workers` keeps them.
+    - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline,
+      `in_order=False` is `order: any`, and `multiprocessing_context` has no effect.
+    - The sampler is read to its end at the start of an epoch, so it must have one.
+    - An iterable dataset with several workers is split by `get_worker_info()`, and yields its batches in the order in
+      which they are ready.
+
+    A state holds the position in the epoch and what its order was drawn from. A resumed epoch yields the batches that
+    the saved one would have. Take the state of torch's generator into a checkpoint as well: later epochs draw from it.
+
+    >>> from stagepipe.torch import DataLoader
+    >>> loader = DataLoader(range(5), batch_size=2)
+    >>> list(loader)
+    [tensor([0, 1]), tensor([2, 3]), tensor([4])]
+    >>> len(loader)
+    3
+
+    Raises what torch's class raises for wrong arguments, what `Loader` raises while it is iterated over, and UsageError
+    if a loaded state has another order than the sampler gives.
+    """
+
+    _run: _Run | None = None
+    _epoch: _Epoch | None = None
+    _saved: Mapping[str, Any] | None = None
+
+    @classmethod
+    def take_over(cls, loader: Any) -> Any:
+        """Return a DataLoader of the same dataset, sampler and arguments; within a wrapper, replace the wrapped one.
+
+        For a loader that a library has made: timm's `create_loader`, the `prepare` of Accelerate, a Trainer.
+
+        >>> DataLoader.take_over(torch.utils.data.DataLoader(range(4), batch_size=2))  # doctest: +ELLIPSIS
+        <stagepipe.torch.data_loader.DataLoader object at ...>
+
+        Raises UsageError for an object that neither is nor wraps a `torch.utils.data.DataLoader`, and for one of a
+        subclass that iterates in another way.
+        """
+        for name in _WRAPPED:
+            wrapped = getattr(loader, name, None)
+            if wrapped is not None and wrapped is not loader:
+                setattr(loader, name, cls.take_over(wrapped))
+                return loader
+        if isinstance(loader, cls):
+            return loader
+        if not isinstance(loader, TorchDataLoader):
+            raise UsageError(
+                f"take_over({type(loader).__qualname__}): expected a torch.utils.data.DataLoader, or a wrapper that "
+                f"holds one as its {', '.join(f'`{name}`' for name in _WRAPPED)}"
+            )
+        if type(loader).__iter__ is not TorchDataLoader.__iter__:
+            raise UsageError(
+                f"take_over({type(loader).__qualname__}): it has an `__iter__` of its own, which would not be called; "
+                "give a torch.utils.data.DataLoader"
+            )
+        taken = cls.__new__(cls)
+        taken.__dict__.update(loader.__dict__)
+        return taken
+
+    def __iter__(self) -> Any:
+        """Begin an epoch, or go on with that of a loaded state. The order is drawn now."""
+        saved, self._saved = self._saved, None
+        run = self._run if self.persistent_workers and saved is None else None
+        if saved is None:
+            draws = _Draws.draw(self, None if run is None else run.seed)
+        else:
+            draws = _Draws.draw_again(self, saved[_STATE_KEY])
+        self._run = run or _Run(self, draws.seed)
+        self._epoch = _Epoch(self._run, draws, saved, is_last=not self.persistent_workers)
+        return self._epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last batch that was yielded: numbers and strings, 8 kB.
+
+        Between epochs it is empty, as there is nothing to go on with.
+        """
+        if self._saved is not None:
+            return dict(self._saved)
+        return {} if self._epoch is None else self._epoch.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume the next iteration at a saved position; later ones are whole epochs. The workers may be others."""
+        self._saved = dict(state_dict) or None
+
+    def report(self) -> Report:
+        """Return the report of the epoch under way, or of the last one. Raises UsageError before the first."""
+        if self._run is None:
+            raise UsageError("this DataLoader has no report before it is iterated over")
+        return self._run.loader.report()
+
+
+class _Run:
+    """A pipeline for an epoch, or with `persistent_workers` for all of them."""
+
+    def __init__(self, owner: DataLoader[Any], seed: int) -> None:
+        self.seed = seed
+        self._order = None if isinstance(owner.dataset, IterableDataset) else DrawnOrder()
+        self.loader = Loader(
+            {**_make_config(owner, self._order), "seed": seed},
+            pin_memory=owner.pin_memory,
+            inline=owner.num_workers == 0,
+            rank=0,
+            world_size=1,
+        )
+        self._next_epoch = 0
+
+    def begin(self, draws: _Draws, saved: Mapping[str, Any] | None) -> Iterator[Any]:
+        """Start an epoch, or the rest of a saved one."""
+        if self._order is not None:
+            self._order.put(draws.order)
+        if saved is not None:
+            self.loader.load_state_dict({key: saved[key] for key in saved if key != _STATE_KEY}, allow_changed=True)
+        epoch = max(self.loader.epoch, self._next_epoch)  # an iteration that was not used has another order
+        self.loader.set_epoch(epoch)
+        self._next_epoch = epoch + 1
+        return self.loader._iterate(_leave)  # noqa: SLF001 - used by loaders alone
+
+
+def _leave(batch: Any) -> Any:
+    """Leave NumPy arrays, as a DataLoader does."""
+    return batch
+
+
+class _Epoch(Iterator[Any]):
+    """The batches of an epoch, as the collate function made them."""
+
+    def __init__(self, run: _Run, draws: _Draws, saved: Mapping[str, Any] | None, *, is_last: bool) -> None:
+        self._loader = run.loader
+        self._draws = draws
+        self._is_last = is_last
+        self._is_over = False
+        self._batches = run.begin(draws, saved)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._is_over:
+            raise StopIteration
+        try:
+            return next(self._batches)
+        except BaseException:
+            self._is_over = True
+            if self._is_last:
+                self._loader.close()
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._is_over else {**self._loader.state_dict(), _STATE_KEY: self._draws.encode()}
+
+
+def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, Any]:
+    """Return the config of a pipeline that reads the dataset in an order, which is None for a stream."""
+    is_batched = owner.batch_size is not None or owner.batch_sampler is not None
+    arguments: dict[str, Any] = {"dataset": owner.dataset, "worker_init_fn": owner.worker_init_fn}
+    source: dict[str, Any] = {"uses": "stagepipe.sources.dataset", "with": arguments}
+    if order is not None:
+        arguments["sampler" if owner.batch_sampler is None else "batch_sampler"] = order
+    else:
+        arguments |= {"batch_size": owner.batch_size, "drop_last": owner.drop_last}
+        if hasattr(owner.dataset, "set_epoch"):
+            arguments["dataset"] = UntoldStream(owner.dataset)
+        if owner.num_workers > 1:
+            arguments["shards"] = owner.num_workers
+    if owner.num_workers > 1 or (owner.num_workers and order is not None):
+        source["workers"] = owner.num_workers
+        if owner.timeout:
+            source["timeout"] = f"{owner.timeout}s"
+    stages = []
+    if is_batched:
+        arguments["collate_fn"] = collate_as_torch if owner.collate_fn is default_collate else owner.collate_fn
+    else:
+        stages = [{"name": "collate", "uses": owner.collate_fn, "fuse": True}]
+    config: dict[str, Any] = {"name": "data-loader", "source": source, "stages": stages}
+    config["order"] = "source" if owner.in_order and "shards" not in arguments else "any"
+    if owner.num_workers and owner.prefetch_factor:
+        config["window"] = owner.prefetch_factor * owner.num_workers
+    return config
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """What an iteration drew from torch's generators, as torch's own iterator does: a seed, then the order."""
+
+    seed: int
+    order: Sequence[Any]
+    generators: Sequence[torch.Tensor]
+    """Their states before the order."""
+
+    @classmethod
+    def draw(cls, owner: DataLoader[Any], seed: int | None) -> _Draws:
+        """Draw. With `seed`, that of workers which are kept, only the order is drawn."""
+        if seed is None:
+            seed = int(torch.empty((), dtype=torch.int64).random_(generator=owner.generator).item())
+        generators = [generator.get_state() for generator in _list_generators(owner)]
+        is_stream = isinstance(owner.dataset, IterableDataset)
+        order = () if is_stream else list(owner.batch_sampler if owner.batch_sampler is not None else owner.sampler)
+        return cls(seed, order, generators)
+
+    @classmethod
+    def draw_again(cls, owner: DataLoader[Any], text: str) -> _Draws:
+        """Draw what an encoded iteration drew, and leave the generators as they are."""
+        saved = json.loads(text)
+        generators = _list_generators(owner)
+        states = [
+            torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8) for state in saved["generators"]
+        ]
+        current = [generator.get_state() for generator in generators]
+        try:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+            drawn = cls.draw(owner, saved["seed"])
+        finally:
+            for generator, state in zip(generators, current, strict=True):
+                generator.set_state(state)
+        if drawn.digest != saved["order"]:
+            raise UsageError(
+                "the sampler does not give the order of this state again; give it the state that it had at the start "
+                "of that epoch (`set_epoch`, its own seed), or start without the state"
+            )
+        return drawn
+
+    @property
+    def digest(self) -> str:
+        return hashlib.blake2b(pickle.dumps(self.order, protocol=5), digest_size=16).hexdigest()
+
+    def encode(self) -> str:
+        generators = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
+        return json.dumps({"seed": self.seed, "order": self.digest, "generators": generators})
+
+
+def _list_generators(owner: DataLoader[Any]) -> list[torch.Generator]:
+    """Return the generators that the sampler may draw from: torch's, the loader's and those of the samplers."""
+    samplers = (owner.sampler, owner.batch_sampler, getattr(owner.batch_sampler, "sampler", None))
+    found = [torch.default_generator, owner.generator, *(getattr(each, "generator", None) for each in samplers)]
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())

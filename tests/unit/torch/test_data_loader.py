@@ -1,0 +1,246 @@
+"""`stagepipe.torch.DataLoader` gives what torch's class gives, and resumes."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, get_worker_info
+
+from stagepipe import UsageError
+from stagepipe.torch import DataLoader
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Images(Dataset):
+    def __init__(self, count=30):
+        self.count = count
+        self.offset = 0
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((3, 4, 4), float(index + self.offset)), index, {"name": str(index), "array": np.arange(2)}
+
+
+class Noise(Images):
+    def __getitem__(self, index):
+        return index, torch.rand(2)
+
+
+class Numbers(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        yield from range(info.id, 20, info.num_workers) if info else range(20)
+
+    def __len__(self):
+        return 20
+
+    def set_epoch(self, epoch):
+        raise AssertionError("the training loop calls this")
+
+
+class EveryThird:
+    def __iter__(self):
+        return iter(range(0, 30, 3))
+
+    def __len__(self):
+        return 10
+
+
+def keep(samples):
+    return samples
+
+
+def describe(value):
+    """Return the value with its types, for comparison."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return type(value), value.dtype, value.tolist()
+    if isinstance(value, dict):
+        return {key: describe(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value), [describe(each) for each in value]
+    return value
+
+
+def read_epochs(cls, dataset, **options):
+    torch.manual_seed(3)
+    loader = cls(dataset, **options)
+    return [describe(list(loader)), describe(list(loader)), torch.rand(1).item(), len(loader)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 4, "shuffle": True, "drop_last": True},
+        {"batch_size": 4, "shuffle": True, "num_workers": 2},
+        {"batch_size": None},
+        {"batch_size": 4, "collate_fn": keep},
+        {"batch_size": 4, "sampler": EveryThird()},
+        {"batch_sampler": BatchSampler(EveryThird(), 4, drop_last=False)},
+    ],
+    ids=str,
+)
+def test_batches_and_later_draws_are_those_of_torch(options):
+    found = read_epochs(DataLoader, Images(), **options)
+    options.pop("num_workers", None)  # torch's batches do not depend on it
+    assert found == read_epochs(torch.utils.data.DataLoader, Images(), **options)
+
+
+def test_a_stream_is_batched_as_torch_does():
+    expected = read_epochs(torch.utils.data.DataLoader, Numbers(), batch_size=3, drop_last=True)
+    assert read_epochs(DataLoader, Numbers(), batch_size=3, drop_last=True) == expected
+
+
+def test_workers_share_a_stream():
+    batches = list(DataLoader(Numbers(), batch_size=3, num_workers=2))
+    assert sorted(torch.cat(batches).tolist()) == list(range(20))
+
+
+def test_random_batches_do_not_depend_on_the_workers():
+    assert read_epochs(DataLoader, Noise(), num_workers=0) == read_epochs(DataLoader, Noise(), num_workers=2)
+
+
+def test_a_generator_is_drawn_from_as_torch_does():
+    orders = []
+    for cls in (DataLoader, torch.utils.data.DataLoader):
+        generator = torch.Generator().manual_seed(7)
+        loader = cls(range(20), shuffle=True, generator=generator)
+        orders.append([describe(list(loader)), describe(list(loader)), generator.initial_seed(), torch.rand(1).shape])
+    assert orders[0] == orders[1]
+
+
+def test_each_epoch_reads_the_dataset_as_it_is_then():
+    dataset = Images(2)
+    loader = DataLoader(dataset, num_workers=1)
+    assert [batch[0].max().item() for batch in loader] == [0, 1]
+    dataset.offset = 10
+    assert [batch[0].max().item() for batch in loader] == [10, 11]
+
+
+def test_workers_that_are_kept_get_the_order_of_each_iteration():
+    epochs = []
+    for cls in (DataLoader, torch.utils.data.DataLoader):
+        torch.manual_seed(3)
+        loader = cls(range(20), shuffle=True, num_workers=1, persistent_workers=True)
+        list(loader)
+        iter(loader)
+        epochs.append(describe(list(loader)))
+    assert epochs[0] == epochs[1]
+
+
+def test_two_iterations_at_once():
+    loader = DataLoader(range(6), batch_size=2)
+    pairs = [(one.tolist(), other.tolist()) for one, other in zip(loader, loader, strict=True)]
+    assert pairs == [([0, 1], [0, 1]), ([2, 3], [2, 3]), ([4, 5], [4, 5])]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}], ids=str)
+def test_a_resumed_epoch_has_the_batches_that_were_left(options):
+    torch.manual_seed(3)
+    loader = DataLoader(Noise(), batch_size=4, shuffle=True, **options)
+    list(loader)
+    batches = iter(loader)
+    list(itertools.islice(batches, 3))
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = describe(list(batches))
+    assert loader.state_dict() == {}
+
+    torch.manual_seed(4)
+    resumed = DataLoader(Noise(), batch_size=4, shuffle=True, **options)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    before = torch.get_rng_state()
+    assert describe(list(resumed)) == rest
+    assert torch.equal(torch.get_rng_state(), before)
+    assert len(list(resumed)) == 8
+
+
+def test_a_state_of_another_order_is_refused():
+    loader = DataLoader(Images(), batch_size=4, shuffle=True)
+    next(iter(loader))
+    resumed = DataLoader(Images(29), batch_size=4, shuffle=True)
+    resumed.load_state_dict(loader.state_dict())
+    with pytest.raises(UsageError, match="does not give the order of this state"):
+        iter(resumed)
+
+
+class Wrapper:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        return iter(self.loader)
+
+
+def test_a_loader_of_a_library_is_taken_over():
+    torch.manual_seed(3)
+    theirs = torch.utils.data.DataLoader(Images(), 4, sampler=RandomSampler(Images()), drop_last=True)
+    expected = describe(list(theirs))
+    wrapper = Wrapper(theirs)
+    assert DataLoader.take_over(wrapper) is wrapper
+    assert isinstance(wrapper.loader, DataLoader)
+    torch.manual_seed(3)
+    assert describe(list(wrapper)) == expected
+    assert DataLoader.take_over(wrapper.loader) is wrapper.loader
+
+
+class Endless(torch.utils.data.DataLoader):
+    def __iter__(self):
+        while True:
+            yield from super().__iter__()
+
+
+def test_what_is_no_loader_is_refused():
+    with pytest.raises(UsageError, match=r"take_over\(Endless\): it has an `__iter__` of its own"):
+        DataLoader.take_over(Endless(range(3)))
+    with pytest.raises(UsageError, match=r"take_over\(list\): expected a torch.utils.data.DataLoader"):
+        DataLoader.take_over([])
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        DataLoader(range(3), shuffle=True, sampler=EveryThird())
+    with pytest.raises(UsageError, match="no report before"):
+        DataLoader(range(3)).report()
+
+
+class Broken(Images):
+    def __getitem__(self, index):
+        raise KeyError(index)
+
+
+def test_an_error_of_the_dataset_has_its_own_type():
+    with pytest.raises(KeyError):
+        list(DataLoader(Broken()))
+
+
+SCRIPT = """
+import torch
+from stagepipe.torch import DataLoader
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return index ** 2
+
+if __name__ == "__main__":
+    loader = DataLoader(Squares(), batch_size=2, num_workers=2, collate_fn=lambda samples: samples)
+    print(list(loader))
+    for batch in loader:
+        break
+    print(batch)
+"""
+
+
+def test_a_script_ends_in_mid_epoch(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert result.stdout == "[[0, 1], [4, 9]]\n[0, 1]\n", result.stderr
+    assert not result.stderr
