@@ -1,11 +1,23 @@
-"""Training scripts that other people wrote, with a few lines changed."""
+"""Training scripts that other people wrote, with a few lines changed.
+
+runner     `Program` and what is done with one: compared, killed, timed
+recording  `sitecustomize`, which writes down what reaches a model
+images     photographs as data sets
+vision     programs for images
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.programs.tables import Table
+from tests.programs.training import vision
+from tests.programs.training.runner import run_program
+
+PROGRAMS = (*vision.PROGRAMS,)
 
 TABLE = Table(
     name="training",
     headings=("program", "of", "lines", "samples", "loss", "killed and resumed", "items/s", "memory", "notes"),
-    cases={},
+    cases={program.name: partial(run_program, program) for program in PROGRAMS},
 )

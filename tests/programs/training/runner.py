@@ -1,0 +1,267 @@
+"""Runs a training program as it is and with a few lines changed, and compares samples, losses, kills, speed and memory.
+
+Each run is a process with the program's own command line. `recording/sitecustomize.py` writes down what reaches the
+model; the program does not know of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from benchmarks.common.turn import PssSampler
+from tests.programs.sources import Origin, find_python, find_source
+from tests.programs.tables import Row
+from tests.support.paths import ROOT
+
+_ROUNDS = 2
+_TIMEOUT_S = 400
+_GIGABYTE = 1e9
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one line: the part of it that is in no other line, and what replaces that part."""
+
+    anchor: str
+    new: str
+    file: str = ""
+    """Beside the script; the script itself without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A training program. Its arguments may name `{data}`, `{out}` and `{workers}`.
+
+    `edits` put stagepipe in. `fixed` is made on both sides, so that samples can be compared: an augmentation draws
+    other random numbers in our workers, and nothing may be downloaded. `resume` are further arguments after a kill at
+    the loss number `kill_at`.
+    """
+
+    name: str
+    origin: Origin
+    script: str
+    arguments: Sequence[str]
+    edits: Sequence[Edit]
+    make_data: Callable[[Path], None]
+    environment: str
+    packages: Sequence[str]
+    fixed: Sequence[Edit] = ()
+    needed: Sequence[Edit] = ()
+    """As `fixed`, but also for the runs that are timed."""
+    fixed_arguments: Sequence[str] = ()
+    resume: Sequence[str] = ()
+    kill_at: int = 0
+    import_path: str = ""
+    runs_in_data: bool = False
+    """With the data as its current directory; without it, the script's folder."""
+    notes: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a process did."""
+
+    batches: Sequence[str]
+    losses: Sequence[str]
+    items_per_s: float
+    peak_bytes: int
+
+
+def run_program(program: Program) -> Sequence[Row]:
+    """Run all that the table says of a program."""
+    source = find_source(program.origin, program.script)
+    python = find_python(program.environment, program.packages)
+    with tempfile.TemporaryDirectory(prefix="training-") as name:
+        bench = _Bench(program, source, python, Path(name))
+        return [bench.run()]
+
+
+class _Bench:
+    """A folder with the data, the copies of the program and the outputs of its runs."""
+
+    def __init__(self, program: Program, source: Path, python: Path, folder: Path) -> None:
+        self._program = program
+        self._source = source
+        self._python = python
+        self._folder = folder
+        self._runs = 0
+
+    def run(self) -> Row:
+        program = self._program
+        data = self._folder / "data"
+        data.mkdir()
+        program.make_data(data)
+        fixed = (*program.needed, *program.fixed)
+        theirs = self._copy("theirs", fixed)
+        ours = self._copy("ours", (*fixed, *program.edits))
+        expected = self._start(theirs)
+        found = self._start(ours)
+        resumed = self._kill_and_resume(theirs, ours, expected) if program.kill_at else "cannot resume"
+        speed, memory = self._time()
+        return {
+            "program": program.name,
+            "of": program.origin.label,
+            "lines": str(_count_lines(self._copy("original", ()), self._copy("edited", program.edits))),
+            "samples": _compare(expected.batches, found.batches, "batches"),
+            "loss": _compare(expected.losses, found.losses, "steps"),
+            "killed and resumed": resumed,
+            "items/s": speed,
+            "memory": memory,
+            "notes": program.notes,
+        }
+
+    def _copy(self, name: str, edits: Sequence[Edit]) -> Path:
+        """Copy the script's folder, make the edits and return the copy of the script."""
+        script = self._folder / name / Path(self._program.script).name
+        if not script.exists():
+            shutil.copytree((self._source / self._program.script).parent, script.parent, ignore=_ignore_large)
+            for edit in edits:
+                _apply(edit, script.parent / (edit.file or script.name))
+        return script
+
+    def _start(self, script: Path, *, out: Path | None = None, kill_at: int = 0, resume: bool = False) -> Run:
+        fixed = self._program.fixed_arguments if script.parent.name in {"theirs", "ours"} else ()
+        self._runs += 1
+        record = self._folder / f"record-{self._runs}"
+        log = self._folder / f"log-{self._runs}"
+        if out is None:
+            out = self._folder / f"out-{self._runs}"
+        arguments = (*self._program.arguments, *fixed, *(self._program.resume if resume else ()))
+        filled = [text.format(data=self._folder / "data", out=out, workers=2) for text in arguments]
+        paths = (ROOT / "tests/programs/training/recording", self._program.import_path and self._find_import(), ROOT)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(path) for path in paths if path),
+            "RECORD": str(record),
+            "RECORDED_SCRIPT": str(script),
+            "RECORD_KILL_AT": str(kill_at),
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(self._folder / "hf"),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [self._python, script, *filled],
+                cwd=self._folder / "data" if self._program.runs_in_data else script.parent,
+                env=environment,
+                stdout=file,
+                stderr=file,
+            )
+            with PssSampler(lambda: _list_tree(process.pid), period_s=0.25) as sampler:
+                status = process.wait(timeout=_TIMEOUT_S)
+        if status != (-signal.SIGKILL if kill_at else 0):
+            raise RuntimeError(f"{script} ended with {status}:\n{log.read_text()[-3000:]}")
+        _wait_until_gone(record)
+        return _read(record, sampler.find_peak_bytes(0))
+
+    def _find_import(self) -> Path:
+        return self._source / self._program.import_path
+
+    def _kill_and_resume(self, theirs: Path, ours: Path, whole: Run) -> str:
+        resumed = []
+        for name, script in (("theirs", theirs), ("ours", ours)):
+            out = self._folder / f"out-{name}"
+            self._start(script, out=out, kill_at=self._program.kill_at)
+            resumed.append(self._start(script, out=out, resume=True))
+        count = len(resumed[0].losses)
+        is_same = resumed[0].losses == resumed[1].losses and resumed[0].batches == resumed[1].batches
+        text = f"the same {count} steps as the original" if is_same else "other steps than the original"
+        is_whole = resumed[1].losses == whole.losses[-count:]
+        return f"{text}, {'as' if is_whole else 'others than'} without a kill"
+
+    def _time(self) -> tuple[str, str]:
+        """Run both sides in turn, with the program's own augmentation. Return the texts for speed and memory."""
+        copies = {
+            "theirs": self._copy("original-timed", self._program.needed),
+            "ours": self._copy("edited-timed", (*self._program.needed, *self._program.edits)),
+        }
+        runs: dict[str, list[Run]] = {name: [] for name in copies}
+        for _ in range(_ROUNDS):
+            for name, script in copies.items():
+                runs[name].append(self._start(script))
+        speeds = {name: [run.items_per_s for run in found] for name, found in runs.items()}
+        sizes = {name: max(run.peak_bytes for run in found) / _GIGABYTE for name, found in runs.items()}
+        ratios = [mine / other for mine, other in zip(speeds["ours"], speeds["theirs"], strict=True)]
+        ours, theirs = (median(speeds[name]) for name in ("ours", "theirs"))
+        speed = f"{ours:.0f} beside {theirs:.0f}: {min(ratios):.2f} to {max(ratios):.2f} times"
+        return speed, f"{sizes['ours']:.2f} beside {sizes['theirs']:.2f} GB"
+
+
+def _ignore_large(folder: str, names: list[str]) -> Iterator[str]:
+    """Leave out folders, and what is no code, beside a script."""
+    return (name for name in names if not name.endswith(".py"))
+
+
+def _apply(edit: Edit, file: Path) -> None:
+    text = file.read_text()
+    if (count := text.count(edit.anchor)) != 1:
+        raise ValueError(f"{file.name} has {edit.anchor!r} {count} times; an anchor is there once")
+    file.write_text(text.replace(edit.anchor, edit.new))
+
+
+def _count_lines(original: Path, edited: Path) -> int:
+    """Return how many lines of the edited folder are new or changed."""
+    count = 0
+    for file in edited.parent.rglob("*.py"):
+        before = (original.parent / file.relative_to(edited.parent)).read_text().splitlines()
+        changes = difflib.unified_diff(before, file.read_text().splitlines(), lineterm="", n=0)
+        count += sum(line.startswith("+") and not line.startswith("+++") for line in changes)
+    return count
+
+
+def _compare(expected: Sequence[str], found: Sequence[str], what: str) -> str:
+    if expected == found:
+        return f"equal: {len(found)} {what}"
+    same = sum(1 for one, other in zip(expected, found, strict=False) if one == other)
+    return f"{same} of {len(expected)} {what} equal"
+
+
+def _read(record: Path, peak_bytes: int) -> Run:
+    lines = [line.split() for line in record.read_text().splitlines()]
+    batches = [line for line in lines if line[0] == "batch"]
+    losses = [line for line in lines if line[0] == "loss"]
+    times = [float(line[2]) for line in losses]
+    items = sum(int(line[2]) for line in batches[1:])
+    return Run(
+        batches=[line[1] for line in batches],
+        losses=[line[1] for line in losses],
+        items_per_s=items / (times[-1] - times[0]) if len(times) > 1 else 0.0,
+        peak_bytes=peak_bytes,
+    )
+
+
+def _list_tree(pid: int) -> list[int]:
+    try:
+        process = psutil.Process(pid)
+        return [pid, *(child.pid for child in process.children(recursive=True))]
+    except psutil.Error:
+        return []
+
+
+def _wait_until_gone(record: Path) -> None:
+    """Wait for all processes of a run; those of a killed one end by themselves."""
+    deadline_s = time.monotonic() + 30
+    while left := [process.pid for process in psutil.process_iter() if _belongs(process, record)]:
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"processes {left} are left of the run of {record}")
+        time.sleep(0.1)
+
+
+def _belongs(process: psutil.Process, record: Path) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RECORD") == str(record)
+    except psutil.Error:
+        return False
