@@ -1,7 +1,127 @@
-"""The tests of other data loaders, run through adapters."""
+"""The tests of other data loaders, run through adapters.
+
+running   runs a suite, and compares what fails with docs/reference/test-suites.md
+on_path   the adapters, which replace classes of the libraries in the processes of their tests
+"""
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
+from tests.programs.sources import Origin
+from tests.programs.suites.running import Part, Suite, run_case
 from tests.programs.tables import Table
 
-TABLE = Table(name="suites", headings=("suite", "of", "passed", "not applicable", "failed", "notes"), cases={})
+_DATA_LOADER = "suite_adapters.data_loader:DataLoader"
+_NODES = {
+    "adapters": ("IterableWrapper", "MapStyleWrapper", "SamplerWrapper"),
+    "batch": ("Batcher", "Unbatcher"),
+    "filter": ("Filter",),
+    "header": ("Header",),
+    "map": ("Mapper", "ParallelMapper"),
+    "pin_memory": ("PinMemory",),
+    "prefetch": ("Prefetcher",),
+}
+_TORCHDATA = Origin.github("pytorch/data", "088e43477c1c750c26ea6c1466b708c45cc8ba30")
+_TEST_TOOLS = ("expecttest", "parameterized")
+
+
+def make_photographs(source: Path) -> None:
+    """Make the archive of 47 images that webdataset's tests read and that the checkout may lack."""
+    import io
+    import tarfile
+
+    import numpy as np
+    from PIL import Image
+
+    path = source / "testdata" / "imagenet-000000.tgz"
+    if path.exists():
+        return
+    random = np.random.default_rng(17)
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for number in range(47):
+            height, width = (793, 600) if number == 0 else (64, 48)  # the first has the size that a test asks for
+            colours = random.integers(0, 240, (height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8)
+            image = io.BytesIO()
+            Image.fromarray(colours.repeat(8, 0).repeat(8, 1)[:height, :width]).save(image, "png")
+            fields = {"cls": b"%d" % number, "png": image.getvalue(), "wnid": b"n%08d" % number, "xml": b"None"}
+            for name, content in fields.items():
+                member = tarfile.TarInfo(f"{number:04}.{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+SUITES = [
+    Suite(
+        name="DataLoader",
+        origin=Origin.github("pytorch/pytorch", "v2.6.0"),
+        parts=[
+            Part(file="test/test_dataloader.py", only=f"TestDataLoader and not Persistent and ({names})")
+            for names in (
+                "test_b or test_c or test_e or test_f or test_g or test_i",
+                "test_l or test_m or test_n or test_r or test_sa or test_du",
+                "test_se or test_sh or test_t or test_w or test_p",
+            )
+        ]
+        + [Part(file="test/test_dataloader.py", only="not TestDataLoader")],
+        adapters={"torch.utils.data:DataLoader": _DATA_LOADER},
+        environment="suites",
+        packages=_TEST_TOOLS,
+    ),
+    Suite(
+        name="StatefulDataLoader",
+        origin=_TORCHDATA,
+        parts=[
+            Part(file="test/stateful_dataloader/test_sampler.py"),
+            Part(file="test/stateful_dataloader/test_state_dict.py"),
+        ],
+        adapters={"torchdata.stateful_dataloader:StatefulDataLoader": _DATA_LOADER},
+        environment="suites",
+        packages=_TEST_TOOLS,
+        imports_source=True,
+    ),
+    Suite(
+        name="nodes",
+        origin=_TORCHDATA,
+        parts=[
+            Part(file=f"test/nodes/test_{name}.py")
+            for name in ("adapters", "batch", "filter", "header", "loader", "map", "prefetch")
+        ],
+        adapters={
+            f"torchdata.nodes.{module}:{name}": f"suite_adapters.nodes:{name}"
+            for module, names in _NODES.items()
+            for name in names
+        },
+        environment="suites",
+        packages=_TEST_TOOLS,
+        imports_source=True,
+    ),
+    Suite(
+        name="webdataset",
+        origin=Origin.github("webdataset/webdataset", "e0953f9bba17b416d5792d5a263b171c266e78be"),
+        parts=[Part(file="tests/test_compat.py"), Part(file="tests/test_mix.py"), Part(file="tests/test_pipeline.py")],
+        adapters={
+            f"webdataset:{name}": f"suite_adapters.webdataset_pipeline:{name}"
+            for name in ("DataPipeline", "WebDataset")
+        },
+        environment="suites",
+        packages=_TEST_TOOLS,
+        prepare=make_photographs,
+    ),
+    Suite(
+        name="Grain",
+        origin=Origin.pypi("grain", "0.2.18"),
+        parts=[Part(file="grain/_src/python/data_loader_test.py")],
+        adapters={"grain._src.python.data_loader:DataLoader": "suite_adapters.grain_loader:DataLoader"},
+        environment="grain",
+        packages=("grain==0.2.18", "absl-py", "parameterized"),
+        is_installed=True,
+    ),
+]
+
+TABLE = Table(
+    name="suites",
+    headings=("suite", "of", "passed", "not applicable", "failed", "notes"),
+    cases={suite.name: partial(run_case, suite) for suite in SUITES},
+)
