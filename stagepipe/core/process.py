@@ -150,6 +150,16 @@ def bind_lifetime(lifetime_read_fd: int, pid: int) -> None:
     fcntl.fcntl(lifetime_read_fd, fcntl.F_SETFL, fcntl.fcntl(lifetime_read_fd, fcntl.F_GETFL) | os.O_ASYNC)
 
 
+def leave_signals_to_caller() -> None:
+    """Ignore, in a process that serves a caller, the signals that mean the caller.
+
+    A terminal sends Ctrl-C to all processes in the foreground. Slurm sends SIGUSR1 before the time limit
+    (`--signal=USR1@120`) to all processes of a step: the caller saves its state, and its workers must work on.
+    """
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def exit_if_orphaned(lifetime_read_fd: int) -> None:
     """Exit if the other process died before the kernel bound the two lifetimes."""
     with contextlib.suppress(BlockingIOError):

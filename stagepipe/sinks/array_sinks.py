@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, ClassVar, Final, Literal
 import numpy as np
 
 from stagepipe.core import import_extra
-from stagepipe.sinks.part_sink import FileTreeSink, PartPlace, PartSink
+from stagepipe.sinks.part_sink import FileTreeSink, PartPlace, PartSink, require_local
 from stagepipe.sinks.stored_values import flatten_rows, flatten_to_arrays, stack_rows, to_plain_array
 
 _ARCHIVE_NAME_PATTERN = re.compile(r"\d{6,}\.npz")
@@ -52,7 +52,7 @@ class NpzSink:
     def __init__(
         self, path: str | Path, *, compress: bool = False, overwrite: bool = False, start: int | None = None
     ) -> None:
-        self.path: Final = Path(path)
+        self.path: Final = require_local(path)
         self.compression: Final = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
         self._next_number = start or 0
         self.path.mkdir(parents=True, exist_ok=True)

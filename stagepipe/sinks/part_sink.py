@@ -227,6 +227,14 @@ class PartPlace(NamedTuple):
     rows: int
 
 
+def require_local(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a sink. Raises ValueError for a URL: a Path of it would be a folder of this machine."""
+    if "://" in os.fspath(path):
+        hint = "write to a folder of this machine and copy it afterwards, as with `aws s3 cp --recursive`"
+        raise ValueError(f"path is {path!r}, a URL; {hint}")
+    return Path(path)
+
+
 class PartSink(ABC):
     """A sink whose workers write parts: files of consecutive items. The calling process makes shards of the parts.
 
@@ -268,7 +276,7 @@ class PartSink(ABC):
         part_items: int | None = None,
         part_bytes: int | str | None = None,
     ) -> None:
-        self.path: Final = Path(path)
+        self.path: Final = require_local(path)
         self.shard_items: Final = _check_count("shard_items", shard_items)
         self.shard_bytes: Final = _parse_size("shard_bytes", shard_bytes)
         self.prefix: Final = prefix

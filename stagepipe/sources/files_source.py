@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from stagepipe.core import SourceFiles, describe_files
 from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
+from stagepipe.sources.remote_requests import read_remote
 from stagepipe.sources.stored_files import Paths, StoredFile, iterate_files, require_unchanged, sample_contents
 
 
@@ -110,7 +111,7 @@ class FilesSource(RecordSource):
         item: dict[str, Any] = {"path": path}
         file = self._remote_files.get(path)
         if self.read:
-            item["data"] = self._read_local(index) if file is None else file.file_system.cat_file(file.path)
+            item["data"] = self._read_local(index) if file is None else read_remote(file, 0, file.size)
         if self.labels == "folder":
             folder = Path(path).absolute() if file is None else Path(unquote(urlsplit(path).path))
             item["label"] = folder.parent.name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob as globbing
 import hashlib
+import io
 import logging
 import os
 import re
@@ -18,9 +19,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import dropwhile, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 from stagepipe.core import ContentSamples, SourceFiles, describe_files, import_extra, stage_locals
+from stagepipe.sources.remote_requests import (
+    LISTING_REPEAT_S,
+    RemoteContent,
+    get_information,
+    is_file,
+    read_remote,
+    repeat_request,
+)
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A path, a pattern or a URL, or several of them."""
@@ -69,7 +78,7 @@ class StoredFile:
         """Open the file for reading from its start."""
         if self.file_system is None:
             return Path(self.path).open("rb")
-        return cast("BinaryIO", self.file_system.open(self.path, "rb"))
+        return io.BufferedReader(RemoteContent(self), REMOTE_BLOCK_BYTES)
 
 
 def list_paths(path: Paths, label: str, argument: str = "path") -> list[str]:
@@ -311,8 +320,15 @@ def _find_unreadable(pattern: str) -> Iterator[str]:
 def _find_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -> Iterator[StoredFile]:
     for file_system, path in _match_remote(pattern, label, storage_options):
         try:
-            information = file_system.info(path)
-        except FileNotFoundError:  # of `file://`, and for stores in which names appear late
+            information, version = repeat_request(
+                lambda: (get_information(file_system, path), str(file_system.ukey(path))),  # noqa: B023 - called at once
+                f"{label}: {path}: cannot be found",
+                LISTING_REPEAT_S,
+            )
+        except OSError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            # Of `file://`, and for stores in which names appear late.
             _log.warning("%s: a link that leads nowhere is left out of %r: %s", label, pattern, path)
             continue
         if information["type"] != "file":
@@ -323,7 +339,7 @@ def _find_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -
         yield StoredFile(
             name=name,
             size=information["size"],
-            version=str(file_system.ukey(path)),
+            version=version,
             file_system=file_system,
             path=path,
         )
@@ -332,17 +348,27 @@ def _find_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -
 def _match_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -> list[tuple[Any, str]]:
     """Return the paths in their file system that match a URL. As on this machine, a dot hides a name from patterns."""
     fsspec = import_extra("fsspec", "remote", f"{label}: {pattern}")
-    try:
+
+    def match() -> list[tuple[Any, str]]:
         file_system, path = fsspec.core.url_to_fs(pattern, **storage_options)
-        if not globbing.has_magic(path) or ("*" not in path and file_system.isfile(path)):
-            return [(file_system, path)] if file_system.isfile(path) else []
+        if not globbing.has_magic(path) or ("*" not in path and is_file(file_system, path)):
+            return [(file_system, path)] if is_file(file_system, path) else []
         is_hidden_named = any(part.startswith(".") for part in path.split("/"))
         first = len(re.split(r"[^/]*[*?[]", path, maxsplit=1)[0])
+        try:
+            names = file_system.glob(path)
+        except FileNotFoundError as error:
+            if error.__cause__ is not None:  # no folder's: a repository or a store is not there
+                raise
+            names = []
         return [
             (file_system, found)
-            for found in file_system.glob(path)
+            for found in names
             if is_hidden_named or not any(part.startswith(".") for part in found[first:].split("/"))
         ]
+
+    try:
+        return repeat_request(match, f"{label}: {pattern}: cannot be listed", LISTING_REPEAT_S)
     except (ImportError, ValueError) as error:  # the package of a protocol is missing, or there is no such protocol
         raise ValueError(f"{label}: cannot open {pattern!r}: {error}") from error
 
@@ -505,7 +531,7 @@ class RangeReader:
     def _read_remote(self, file: StoredFile, start: int, stop: int) -> bytes:
         first, last = start // REMOTE_BLOCK_BYTES, max(start, stop - 1) // REMOTE_BLOCK_BYTES
         if last - first >= _MAX_BLOCKS_A_READ:
-            return bytes(file.file_system.cat_file(file.path, start=start, end=stop))
+            return read_remote(file, start, stop)
         data = b"".join(self._read_block(file, number) for number in range(first, last + 1))
         offset = start - first * REMOTE_BLOCK_BYTES
         return data[offset : offset + stop - start]
@@ -514,4 +540,4 @@ class RangeReader:
 def _read_block(file: StoredFile, number: int) -> bytes:
     start = number * REMOTE_BLOCK_BYTES
     stop = min(start + REMOTE_BLOCK_BYTES, file.size)
-    return bytes(file.file_system.cat_file(file.path, start=start, end=stop)) if start < stop else b""
+    return read_remote(file, start, stop)

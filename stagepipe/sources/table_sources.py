@@ -29,6 +29,7 @@ from stagepipe.sources.record_source import (
     describe_rows,
     name_place,
 )
+from stagepipe.sources.remote_requests import RemoteContent
 from stagepipe.sources.source_cache import Bounds, RecordIndex, load_index
 from stagepipe.sources.stored_files import (
     Paths,
@@ -345,7 +346,7 @@ class ParquetSource(ArrowGroupSource):
 
         if file.file_system is None:
             return pq.ParquetFile(file.path, memory_map=True)
-        return pq.ParquetFile(file.open(), pre_buffer=True)
+        return pq.ParquetFile(RemoteContent(file), pre_buffer=True)
 
     def get_column_names(self, content: Any) -> list[str]:
         """Return the names of the columns."""
@@ -392,7 +393,9 @@ class ArrowSource(ArrowGroupSource):
         import pyarrow as pa
 
         def open_again() -> Any:
-            return pa.memory_map(file.path) if file.file_system is None else pa.PythonFile(file.open(), mode="r")
+            return (
+                pa.memory_map(file.path) if file.file_system is None else pa.PythonFile(RemoteContent(file), mode="r")
+            )
 
         with open_again() as content:
             is_file_format = content.read(6) == b"ARROW1"

@@ -35,8 +35,9 @@ class Loader:
         overrides: strings such as `"stages.decode.workers=8"`.
         rank: this process's part of the source: item i of the source's order goes to rank i % world_size. `"auto"`
             takes rank and world size from `torch.distributed` if its process group is initialised, else from the
-            variables RANK and WORLD_SIZE, which `torchrun` and Ray Train set; without these it is 0 of 1. If rank and
-            world_size are left out, the loader yields all items, and warns where several ranks train together.
+            variables RANK and WORLD_SIZE, which `torchrun` and Ray Train set, else from those of a task of Slurm's
+            `srun`; without these it is 0 of 1. If rank and world_size are left out, the loader yields all items, and
+            warns where several ranks train together.
         world_size: the number of such parts.
         even: how all ranks get the same number of source items. `"pad"` repeats the first items, `"drop"` leaves out
             the last ones. With None, some ranks get one item more than others.

@@ -16,7 +16,7 @@ from torch import distributed
 
 from stagepipe.core import UsageError, warn_user
 
-_FIX = "start the script with torchrun, or pass rank= and world_size= as numbers"
+_FIX = "start the script with torchrun or srun, or pass rank= and world_size= as numbers"
 
 
 class RankOrigin(Enum):
@@ -78,22 +78,36 @@ class RankChoice:
 
 
 def find_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return the rank and the world size of the process group, else of the variables RANK and WORLD_SIZE, else None.
+    """Return the rank and the world size of the process group, else of RANK and WORLD_SIZE, else of Slurm, else None.
 
     >>> find_rank({"RANK": "0", "WORLD_SIZE": "2"}), find_rank({})
     ((0, 2), None)
+    >>> find_rank({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"})
+    (1, 2)
 
     Raises UsageError, which names the variable, if one of the two is not set, or if they do not fit together.
     """
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    texts = {name: environ.get(name) for name in ("RANK", "WORLD_SIZE")}
-    if not any(text is not None for text in texts.values()):
-        return None
-    rank, world_size = (_read_int(name, texts) for name in texts)
-    if rank >= world_size:
-        raise UsageError(f"rank='auto': {_describe(texts)}, but ranks count from 0 to WORLD_SIZE - 1; {_FIX}")
-    return rank, world_size
+    for names in (("RANK", "WORLD_SIZE"), _get_slurm_names(environ)):
+        texts = {name: environ.get(name) for name in names}
+        if any(text is not None for text in texts.values()):
+            rank, world_size = (_read_int(name, texts) for name in texts)
+            if rank >= world_size:
+                raise UsageError(f"rank='auto': {_describe(texts)}, but ranks count from 0 to {names[1]} - 1; {_FIX}")
+            return rank, world_size
+    return None
+
+
+def _get_slurm_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables of a task that `srun` started; none for other processes of a job.
+
+    The script of `sbatch`, and what it starts without `srun`, has `SLURM_PROCID=0` and the job's `SLURM_NTASKS` too,
+    but is no task of a step. What `mpirun` starts on several nodes has those of `mpirun`'s own step.
+    """
+    tasks = environ.get("SLURM_STEP_NUM_TASKS")
+    sizes = {environ.get(name, tasks) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    return ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS") if tasks is not None and sizes == {tasks} else ()
 
 
 def _check_auto(rank: str, world_size: int | None) -> None:

@@ -215,6 +215,25 @@ def test_ctrl_c_does_not_reach_the_server():
     assert server.pid in list_fork_servers()
 
 
+def test_what_slurm_sends_to_all_processes_of_a_step_stops_no_worker():
+    """`sbatch --signal=USR1@120` reaches the caller, the fork server and the workers."""
+    received = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: received.append(number))
+    try:
+        with Pipeline(
+            {"source": {"uses": range(300)}, "stages": [{"name": "take", "uses": "math.floor"}]}
+        ) as running:
+            items = iter(running)
+            first = next(items)
+            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                process.send_signal(signal.SIGUSR1)
+            assert [first, *items] == list(range(300))
+            assert not running.report().restarts
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert received
+
+
 @pytest.mark.usefixtures("own_servers")
 def test_a_module_written_after_the_server_looked_is_found(user_folder):
     (user_folder / "old_ops.py").write_text("def same(x):\n    return x\n")

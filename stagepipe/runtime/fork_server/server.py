@@ -24,7 +24,7 @@ from types import ModuleType
 
 import numpy.random
 
-from stagepipe.core import bind_lifetime, exit_if_orphaned, is_installed, watch_torch_use
+from stagepipe.core import bind_lifetime, exit_if_orphaned, is_installed, leave_signals_to_caller, watch_torch_use
 from stagepipe.runtime.attach import receive_with_fds
 from stagepipe.runtime.fork_server.messages import (
     ExitReply,
@@ -46,7 +46,7 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
     Returns a launch in each forked worker, and None in the server when the client has closed the connection or
     its process, that of `caller_pidfd`, has exited: a fork of it may hold the connection open.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_caller()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would leave no exit status to read
     poll = select.poll()  # unlike `select`, it takes descriptors beyond 1,023
     for fd in (connection.fileno(), caller_pidfd):

@@ -8,7 +8,6 @@ import importlib
 import logging
 import os
 import pickle
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stagepipe.core import WorkerIdentity, add_import_path, apply_warning_filters, stage_locals
+from stagepipe.core import WorkerIdentity, add_import_path, apply_warning_filters, leave_signals_to_caller, stage_locals
 from stagepipe.plan import ProcessRole
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import (
@@ -67,7 +66,7 @@ def worker_main(
     """
     if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen: no debugger, or a remote one
         sys.breakpointhook = _reject_breakpoint
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    leave_signals_to_caller()
     redirect_output()
     sys_path, group_size, sent_plan, pickled_spec = read_worker_spec(spec_fd)
     sys.path[:] = sys_path

@@ -203,6 +203,14 @@ def test_a_schema_may_be_arrows_and_an_unknown_type_is_refused():
         ParquetSink("out", schema={"x": "int65"})
 
 
+@pytest.mark.parametrize("sink", [stagepipe.sinks.JsonlSink, stagepipe.sinks.NpzSink])
+def test_a_url_is_refused_and_no_folder_of_its_name_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="path is 's3://bucket/out', a URL; write to a folder of this machine"):
+        sink("s3://bucket/out")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_is_not_ours_is_refused_and_its_files_stay(tmp_path: Path):
     out = tmp_path / "out"
     out.mkdir()

@@ -21,7 +21,7 @@ LAUNCHED = {"RANK": "1", "WORLD_SIZE": "4"}
 
 @pytest.fixture(autouse=True)
 def _no_launcher(monkeypatch: pytest.MonkeyPatch):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -74,9 +74,36 @@ def test_the_process_group_counts_more_than_the_launcher():
     assert items(rank="auto") == [2, 5, 8]
 
 
+TASK = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}
+"""What `srun` gives to the second of two tasks (Slurm 22.05)."""
+
+
+@pytest.mark.parametrize(
+    "environ, expected",
+    [
+        (TASK, (1, 2)),
+        (TASK | LAUNCHED, (1, 4)),
+        (TASK | {"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
+        # The script of `sbatch`, which is no task, and a process of `mpirun`, whose step has one task a node.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, None),
+        (TASK | {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "16"}, None),
+    ],
+)
+def test_a_task_of_srun_is_a_rank_and_the_script_of_sbatch_is_none(environ, expected):
+    assert find_rank(environ) == expected
+
+
+def test_auto_takes_the_part_of_a_task(monkeypatch: pytest.MonkeyPatch):
+    for name, text in TASK.items():
+        monkeypatch.setenv(name, text)
+    assert items(rank="auto") == [1, 3, 5, 7, 9]
+
+
 @pytest.mark.parametrize(
     "environ, message",
     [
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "has SLURM_STEP_NUM_TASKS='2', but SLURM_PROCID is not set"),
+        ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "2"}, "ranks count from 0 to SLURM_STEP_NUM_TASKS - 1"),
         ({"RANK": "1"}, "the environment has RANK='1', but WORLD_SIZE is not set; start the script with torchrun"),
         ({"WORLD_SIZE": "2"}, "has WORLD_SIZE='2', but RANK is not set; start .* or pass rank= and world_size="),
         ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK='one' and WORLD_SIZE='2', but RANK must be a whole number"),
