@@ -58,9 +58,6 @@ class Program:
     environment: str
     packages: Sequence[str]
     fixed: Sequence[Edit] = ()
-    needed: Sequence[Edit] = ()
-    """As `fixed`, but also for the runs that are timed."""
-    fixed_arguments: Sequence[str] = ()
     resume: Sequence[str] = ()
     kill_at: int = 0
     import_path: str = ""
@@ -103,20 +100,21 @@ class _Bench:
         data = self._folder / "data"
         data.mkdir()
         program.make_data(data)
-        fixed = (*program.needed, *program.fixed)
-        theirs = self._copy("theirs", fixed)
-        ours = self._copy("ours", (*fixed, *program.edits))
-        expected = self._start(theirs)
-        found = self._start(ours)
-        resumed = self._kill_and_resume(theirs, ours, expected) if program.kill_at else "cannot resume"
-        speed, memory = self._time()
+        theirs = self._copy("theirs", program.fixed)
+        ours = self._copy("ours", (*program.fixed, *program.edits))
+        runs: dict[Path, list[Run]] = {theirs: [], ours: []}
+        for _ in range(_ROUNDS):
+            for script, found in runs.items():
+                found.append(self._start(script))
+        expected = runs[theirs][0]
+        speed, memory = _compare_costs(runs[theirs], runs[ours])
         return {
             "program": program.name,
             "of": program.origin.label,
             "lines": str(_count_lines(self._copy("original", ()), self._copy("edited", program.edits))),
-            "samples": _compare(expected.batches, found.batches, "batches"),
-            "loss": _compare(expected.losses, found.losses, "steps"),
-            "killed and resumed": resumed,
+            "samples": _compare([expected.batches] * _ROUNDS, [run.batches for run in runs[ours]], "batches"),
+            "loss": _compare([expected.losses] * _ROUNDS, [run.losses for run in runs[ours]], "steps"),
+            "killed and resumed": self._kill_and_resume(theirs, ours, expected) if program.kill_at else "",
             "items/s": speed,
             "memory": memory,
             "notes": program.notes,
@@ -132,13 +130,12 @@ class _Bench:
         return script
 
     def _start(self, script: Path, *, out: Path | None = None, kill_at: int = 0, resume: bool = False) -> Run:
-        fixed = self._program.fixed_arguments if script.parent.name in {"theirs", "ours"} else ()
         self._runs += 1
         record = self._folder / f"record-{self._runs}"
         log = self._folder / f"log-{self._runs}"
         if out is None:
             out = self._folder / f"out-{self._runs}"
-        arguments = (*self._program.arguments, *fixed, *(self._program.resume if resume else ()))
+        arguments = (*self._program.arguments, *(self._program.resume if resume else ()))
         filled = [text.format(data=self._folder / "data", out=out, workers=2) for text in arguments]
         paths = (ROOT / "tests/programs/training/recording", self._program.import_path and self._find_import(), ROOT)
         environment = {
@@ -160,7 +157,7 @@ class _Bench:
                 stdout=file,
                 stderr=file,
             )
-            with PssSampler(lambda: _list_tree(process.pid), period_s=0.25) as sampler:
+            with PssSampler(lambda: _list_tree(process.pid), period_s=0.5) as sampler:
                 status = process.wait(timeout=_TIMEOUT_S)
         if status != (-signal.SIGKILL if kill_at else 0):
             raise RuntimeError(f"{script} ended with {status}:\n{log.read_text()[-3000:]}")
@@ -181,23 +178,6 @@ class _Bench:
         text = f"the same {count} steps as the original" if is_same else "other steps than the original"
         is_whole = resumed[1].losses == whole.losses[-count:]
         return f"{text}, {'as' if is_whole else 'others than'} without a kill"
-
-    def _time(self) -> tuple[str, str]:
-        """Run both sides in turn, with the program's own augmentation. Return the texts for speed and memory."""
-        copies = {
-            "theirs": self._copy("original-timed", self._program.needed),
-            "ours": self._copy("edited-timed", (*self._program.needed, *self._program.edits)),
-        }
-        runs: dict[str, list[Run]] = {name: [] for name in copies}
-        for _ in range(_ROUNDS):
-            for name, script in copies.items():
-                runs[name].append(self._start(script))
-        speeds = {name: [run.items_per_s for run in found] for name, found in runs.items()}
-        sizes = {name: max(run.peak_bytes for run in found) / _GIGABYTE for name, found in runs.items()}
-        ratios = [mine / other for mine, other in zip(speeds["ours"], speeds["theirs"], strict=True)]
-        ours, theirs = (median(speeds[name]) for name in ("ours", "theirs"))
-        speed = f"{ours:.0f} beside {theirs:.0f}: {min(ratios):.2f} to {max(ratios):.2f} times"
-        return speed, f"{sizes['ours']:.2f} beside {sizes['theirs']:.2f} GB"
 
 
 def _ignore_large(folder: str, names: list[str]) -> Iterator[str]:
@@ -222,11 +202,22 @@ def _count_lines(original: Path, edited: Path) -> int:
     return count
 
 
-def _compare(expected: Sequence[str], found: Sequence[str], what: str) -> str:
+def _compare(expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]], what: str) -> str:
+    count = len(expected[0])
     if expected == found:
-        return f"equal: {len(found)} {what}"
-    same = sum(1 for one, other in zip(expected, found, strict=False) if one == other)
-    return f"{same} of {len(expected)} {what} equal"
+        return f"equal: {count} {what}"
+    same = min(sum(map(str.__eq__, *pair)) for pair in zip(expected, found, strict=True))
+    return f"{same} of {count} {what} equal"
+
+
+def _compare_costs(theirs: Sequence[Run], ours: Sequence[Run]) -> tuple[str, str]:
+    """Return the texts for speed and memory: ours beside theirs, and the ratio in each round."""
+    ratios = [mine.items_per_s / other.items_per_s for mine, other in zip(ours, theirs, strict=True)]
+    speeds = (median(run.items_per_s for run in runs) for runs in (ours, theirs))
+    sizes = (max(run.peak_bytes for run in runs) / _GIGABYTE for runs in (ours, theirs))
+    speed = " beside ".join(f"{value:.0f}" for value in speeds)
+    memory = " beside ".join(f"{value:.2f}" for value in sizes)
+    return f"{speed}: {min(ratios):.2f} to {max(ratios):.2f} times", f"{memory} GB"
 
 
 def _read(record: Path, peak_bytes: int) -> Run:

@@ -67,9 +67,8 @@ PROGRAMS = (
             *("--data-dir", "{data}", "--train-split", "train", "--val-split", "val", "--model", "resnet10t"),
             *("--num-classes", "4", "--img-size", "64", "--batch-size", "16", "--epochs", "2", "--warmup-epochs", "0"),
             *("--workers", "{workers}", "--device", "cpu", "--output", "{out}", "--experiment", "run", "--lr", "0.01"),
-            *("--sched", "step"),
+            *("--sched", "step", "--no-aug"),
         ),
-        fixed_arguments=("--no-aug",),
         edits=(
             Edit("import torchvision.utils", "import torchvision.utils\nfrom stagepipe.torch import DataLoader"),
             Edit("loader_eval = None", "loader_eval = None\n    loader_train = DataLoader.take_over(loader_train)"),
@@ -100,8 +99,11 @@ PROGRAMS = (
                 "        train_result = trainer.train(",
             ),
         ),
-        needed=(Edit('evaluate.load("accuracy", ', "dict("),),
-        fixed=(Edit("RandomResizedCrop(size)", "Resize(size)"), Edit("RandomHorizontalFlip(),", "")),
+        fixed=(
+            Edit("RandomResizedCrop(size)", "Resize(size)"),
+            Edit("RandomHorizontalFlip(),", ""),
+            Edit('evaluate.load("accuracy", ', "dict("),  # nothing may be downloaded
+        ),
         resume=("--resume_from_checkpoint", "{out}/checkpoint-12"),
         kill_at=15,
         make_data=make_vit_folder,
