@@ -220,9 +220,7 @@ def test_what_slurm_sends_to_all_processes_of_a_step_stops_no_worker():
     received = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: received.append(number))
     try:
-        with Pipeline(
-            {"source": {"uses": range(300)}, "stages": [{"name": "take", "uses": "math.floor"}]}
-        ) as running:
+        with Pipeline({"source": {"uses": range(300)}, "stages": [{"name": "take", "uses": "math.floor"}]}) as running:
             items = iter(running)
             first = next(items)
             for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:

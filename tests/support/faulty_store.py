@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import random
 import re
@@ -137,7 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
             if fault == "stall":
                 store.stopping.wait(STALL_S)
             self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # the client was first
+                self.connection.shutdown(socket.SHUT_RDWR)
         else:
             self._send(status, answer_headers, body)
         store.count_sent(len(body))
@@ -167,7 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            with contextlib.suppress(ConnectionError):  # the client has read enough
+                self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
         pass
