@@ -78,7 +78,7 @@ class StoredFile:
         """Open the file for reading from its start."""
         if self.file_system is None:
             return Path(self.path).open("rb")
-        return io.BufferedReader(RemoteContent(self), REMOTE_BLOCK_BYTES)
+        return io.BufferedReader(RemoteContent(self), _MAX_BLOCKS_A_READ * REMOTE_BLOCK_BYTES)
 
 
 def list_paths(path: Paths, label: str, argument: str = "path") -> list[str]:
@@ -442,6 +442,7 @@ REMOTE_BLOCK_BYTES: Final = 1 << 20
 """A remote file is read in blocks: a request takes some 50 ms, in which a fast network sends more than this."""
 _MAX_REMOTE_BLOCKS: Final = 16
 _MAX_BLOCKS_A_READ: Final = 4
+"""A longer range costs one request. A file that is read from start to end is read in pieces of so many."""
 
 
 _READ_AHEAD_BYTES: Final = 1 << 16
