@@ -12,6 +12,7 @@ joined_sources       `ConcatSource`, `ZipSource`, `MixSource`: several sources a
 record_source        `RecordSource`: the base of sources that read records from files
 order                the order of an epoch: shuffled, in blocks, by a sampler, in lists
 stored_files         the files of a source, local or remote
+remote_requests      requests to remote files: whole, repeated, or an error by name
 source_cache         what is kept about files in the cache folder
 item_identities      what identifies a source's items: outputs that are kept for them are found again
 
