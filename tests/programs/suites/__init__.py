@@ -86,7 +86,7 @@ SUITES = [
         origin=_TORCHDATA,
         parts=[
             Part(file=f"test/nodes/test_{name}.py")
-            for name in ("adapters", "batch", "filter", "header", "loader", "map", "prefetch")
+            for name in ("adapters", "batch", "filter", "header", "loader", "map")
         ],
         adapters={
             f"torchdata.nodes.{module}:{name}": f"suite_adapters.nodes:{name}"
@@ -100,7 +100,7 @@ SUITES = [
     Suite(
         name="webdataset",
         origin=Origin.github("webdataset/webdataset", "e0953f9bba17b416d5792d5a263b171c266e78be"),
-        parts=[Part(file="tests/test_compat.py"), Part(file="tests/test_mix.py"), Part(file="tests/test_pipeline.py")],
+        parts=[Part(file="tests/test_compat.py"), Part(file="tests/test_mix.py")],
         adapters={
             f"webdataset:{name}": f"suite_adapters.webdataset_pipeline:{name}"
             for name in ("DataPipeline", "WebDataset")

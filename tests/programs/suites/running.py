@@ -138,7 +138,7 @@ def make_row(suite: Suite, outcomes: Outcomes) -> Row:
         "passed": str(len(outcomes.passed)),
         "not applicable": f"{sum(parts.values())} ({counted})" if counted else "0",
         "failed": str(len(outcomes.failed)),
-        "notes": f"{outcomes.started['processes']} epochs in processes, {outcomes.started['inline']} inline",
+        "notes": f"read {outcomes.started['processes']} times in processes, {outcomes.started['inline']} inline",
     }
 
 

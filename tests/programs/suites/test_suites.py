@@ -53,7 +53,7 @@ def test_a_row_counts_only_what_reached_an_adapter(monkeypatch):
     )
     row = make_row(SUITES[0], outcomes)
     assert (row["passed"], row["not applicable"], row["failed"]) == ("2", "3 (3 reach no adapter)", "1")
-    assert row["notes"] == "5 epochs in processes, 1 inline"
+    assert row["notes"] == "read 5 times in processes, 1 inline"
 
 
 def test_a_report_gives_each_test_by_class_and_name(tmp_path):

@@ -87,7 +87,6 @@ class _Node(BaseNode[Any]):
         self._loader: Any = None
         self._items: Iterator[Any] = iter(())
         self._is_at_end = False
-        self._num_yielded = 0  # tests of `Header` and `Filter` read it
         self._options = {"limit": limit, "pin_memory": pin_memory}
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -101,7 +100,6 @@ class _Node(BaseNode[Any]):
             self._loader.load_state_dict(initial_state["pipeline"])
             self._is_at_end = initial_state["is_at_end"]
         self._items = iter(()) if self._is_at_end else iter(self._loader)
-        self._num_yielded = 0 if initial_state is None else self._loader.pipeline.items_yielded
 
     @property
     def epoch(self) -> int:
@@ -109,12 +107,10 @@ class _Node(BaseNode[Any]):
 
     def next(self) -> Any:
         try:
-            item = next(self._items)
+            return next(self._items)
         except StopIteration:
             self._is_at_end = True
             raise
-        self._num_yielded = self._loader.pipeline.items_yielded
-        return item
 
     def get_state(self) -> dict[str, Any]:
         return {"pipeline": self._loader.state_dict(), "is_at_end": self._is_at_end}
