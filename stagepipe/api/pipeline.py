@@ -368,6 +368,13 @@ class Pipeline(Generic[T_co]):
         """Start the workers unless they run already, and wait until all have built their stages. Work begins later."""
         self._ensure_started().get_epoch_length()
 
+    def identify_source(self) -> SourceIdentity | None:
+        """Return the number of the source's items, and its files; None if the run has failed. Waits until it is built.
+
+        For the parts of stagepipe that run one source in several places.
+        """
+        return self._ensure_started().wait_for_source()
+
     def cancel_epoch(self) -> None:
         """End the current epoch from another thread: its iteration raises EpochCancelledError. Raises UsageError."""
         self._start_local_run().cancel_epoch()

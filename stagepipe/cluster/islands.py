@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stagepipe.api import has_part_sinks
 from stagepipe.config import load
-from stagepipe.core import RunError, StagepipeError, UsageError
+from stagepipe.core import RunError, SourceIdentity, StagepipeError, UsageError
 from stagepipe.engine import Cluster, ClusterNode, LostProcessError, get_engine
 from stagepipe.report import LiveRun, add_live_runs
 from stagepipe.spec import PipelineSpec, SinkSpec
@@ -189,6 +189,7 @@ class Island:
         self._request = request
         self._node = node
         self._pipeline: Pipeline[Any] | None = None
+        self._source: SourceIdentity | None = None
         self._is_stopped = False
 
     def is_ready(self) -> bool:
@@ -226,6 +227,7 @@ class Island:
                 return True
             self._pipeline = pipeline
             with pipeline:
+                self._source = pipeline.identify_source()
                 if not self._is_stopped:
                     run_to_sink(pipeline, lambda _: None, shards=shards)
         return False
@@ -245,6 +247,10 @@ class Island:
             return pipeline.progress() if pipeline is not None and pipeline.started else None
         except StagepipeError:  # it has just been closed
             return None
+
+    def identify_source(self) -> SourceIdentity | None:
+        """Return what the source reads on this node; None before it is built."""
+        return self._source
 
     def stop(self) -> None:
         """End the run: what is committed stays, for a resume."""
@@ -390,6 +396,7 @@ def _gather(
     cluster: Cluster, islands: Sequence[_StartedIsland], on_progress: Callable[[LiveRun], None]
 ) -> tuple[IslandResult, ...]:
     waiting = {each.actor.run.remote(): each for each in islands}
+    sources = _Sources(islands)
     results: list[IslandResult] = []
     progress: dict[int, LiveRun] = {}
     """By rank: an island that has ended counts with what it said last."""
@@ -406,6 +413,7 @@ def _gather(
             if stop_at_s is not None and monotonic() > stop_at_s:
                 _kill(cluster, waiting.values())
             else:
+                sources.compare(cluster, list(waiting.values()))
                 progress.update(_ask_for_progress(cluster, list(waiting.values())))
                 on_progress(add_live_runs(progress.values()))
     except BaseException:
@@ -415,6 +423,42 @@ def _gather(
     finally:
         _kill(cluster, islands)
     return tuple(results)
+
+
+class _Sources:
+    """What the source of each island reads, once it is known.
+
+    An island counts the items of its own node: where a node sees other data, items are lost or come twice.
+    """
+
+    def __init__(self, islands: Sequence[_StartedIsland]) -> None:
+        self._unknown = list(islands)
+        self._known: tuple[_StartedIsland, SourceIdentity] | None = None
+
+    def compare(self, cluster: Cluster, running: Sequence[_StartedIsland]) -> None:
+        """Ask the running islands that have not told. Raises RunError, with both nodes, if two have other data."""
+        asked = {each.actor.identify_source.remote(): each for each in self._unknown if each in running}
+        for reference in cluster.wait(list(asked), len(asked), _ANSWER_TIMEOUT_S)[0]:
+            try:
+                source: SourceIdentity | None = cluster.get(reference)
+            except RunError:  # its node is lost, which `run` tells
+                continue
+            if source is not None:
+                self._unknown.remove(asked[reference])
+                self._add(asked[reference], source)
+
+    def _add(self, island: _StartedIsland, source: SourceIdentity) -> None:
+        first, expected = self._known = self._known or (island, source)
+        if source.items != expected.items:
+            difference = f"{expected.items} items on node {first.node.address}, {source.items} on {island.node.address}"
+        elif source.files and expected.files and source.files.contents != expected.files.contents:
+            difference = f"files of other names or sizes on node {first.node.address} than on {island.node.address}"
+        else:
+            return
+        raise RunError(
+            f"inside: local: the source reads other data on each node: {difference}; all nodes must see the "
+            "same files. Delete what the islands have written, and run it again"
+        )
 
 
 def _take_result(cluster: Cluster, island: _StartedIsland, reference: Any) -> IslandResult:

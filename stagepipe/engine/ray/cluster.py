@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 import os
 import random
+import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heapreplace
+from importlib import import_module
+from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -24,6 +28,8 @@ from stagepipe.core import RunError, UsageError, install_command
 from stagepipe.engine.engines import ClusterNode, LostProcessError
 from stagepipe.machine import detect_machine, read_free_memory_bytes
 from stagepipe.plan import ProcessPlan
+
+_log = logging.getLogger("stagepipe")
 
 _MIN_SHARE: Final = 0.01
 """Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
@@ -254,6 +260,7 @@ _RELEASE_TIMEOUT_S: Final = 10.0
 _POLL_INTERVAL_S: Final = 0.1
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
 _LOOPBACK_VARIABLE: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_TOKEN_VARIABLES: Final = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE")
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
 
@@ -271,6 +278,69 @@ _LOG_FILTERS: Final = {
 }
 
 
+_ASK_INTERVAL_S: Final = 2.0
+_SILENCE_S: Final = 20.0
+"""Links come back within seconds."""
+_RECONNECT_VARIABLE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
+_MAX_SILENCE_S: Final = float(os.environ.get(_RECONNECT_VARIABLE) or 60)
+"""As long as Ray waits for a head that has died before it ends the process: longer for one that starts again."""
+
+
+class HeadWatch:
+    """Ends the process when the head of a cluster has not answered for a minute: calls of Ray would wait on.
+
+    Ray itself ends a process whose head has died. Where only the link is down, no call fails: it took more than two
+    minutes, in any thread, and no call that ends the run would return. One thread asks, and is held up; one waits.
+    """
+
+    def __init__(self) -> None:
+        """Do not begin yet."""
+        self._has_answered = Event()
+        self._is_closed = Event()
+
+    def start(self, ask: Callable[[], object], address: str) -> None:
+        """Begin. `ask` returns when the head has answered, and `address` is the head's."""
+        for target, argument in ((self._keep_asking, ask), (self._watch, address)):
+            Thread(target=target, args=(argument,), name="stagepipe-ray-head", daemon=True).start()
+
+    def stop(self) -> None:
+        """End, without waiting for an answer."""
+        self._is_closed.set()
+
+    def _keep_asking(self, ask: Callable[[], object]) -> None:
+        while not self._is_closed.wait(_ASK_INTERVAL_S):
+            with suppress(Exception):
+                ask()
+                self._has_answered.set()
+
+    def _watch(self, address: str) -> None:
+        head = f"engine: ray: the head of the cluster ({address})"
+        silence_s = 0.0  # counted, so that a process that was stopped meanwhile has not waited
+        while not self._is_closed.wait(_ASK_INTERVAL_S):
+            if self._has_answered.is_set():
+                self._has_answered.clear()
+                if silence_s >= _SILENCE_S:
+                    _log.warning("%s answers again", head)
+                silence_s = 0.0
+                continue
+            silence_s += _ASK_INTERVAL_S
+            if silence_s >= _MAX_SILENCE_S:
+                _end_process(
+                    f"{head} has not answered for {silence_s:.0f} s: its machine or its network is down; start the "
+                    "cluster again, and run with --resume, which goes on from what is written"
+                )
+            if silence_s - _ASK_INTERVAL_S < _SILENCE_S <= silence_s:
+                _log.warning("%s has not answered for %.0f s", head, silence_s)
+
+
+def _end_process(message: str) -> None:
+    with suppress(Exception):
+        _log.error(message)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(1)
+
+
 class RayCluster:
     """A connection to Ray. A cluster that it has started ends with it; one that it has joined stays."""
 
@@ -281,6 +351,9 @@ class RayCluster:
         self._starts = False
         self._joins = False
         self._folder = ""
+        self._variables: dict[str, str | None] = {}
+        """What `close` restores in the environment."""
+        self._watch = HeadWatch()
         try:
             import ray
         except ImportError as error:
@@ -298,7 +371,14 @@ class RayCluster:
 
     def _start(self) -> None:
         machine = detect_machine()
+        if cluster := _find_cluster_of_machine():
+            _log.warning(
+                "engine: ray: this run starts a Ray of its own, and does not join the one that was started on this "
+                "machine (%s); to join that, set `engine: {ray: {address: auto}}` or RAY_ADDRESS",
+                cluster,
+            )
         self._folder = tempfile.mkdtemp(prefix="stagepipe-ray-")
+        self._set_token()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a run sends nothing off this machine
         store_bytes = _STORE_MEMORY_SHARE * min(read_free_memory_bytes(), shutil.disk_usage(_SHARED_MEMORY_FOLDER).free)
         self._starts = True
@@ -325,6 +405,17 @@ class RayCluster:
                 self.close()
                 raise
 
+    def _set_token(self) -> None:
+        """Give this Ray a token that ends with it.
+
+        Ray would keep one in ~/.ray, and a program that finds one there speaks with it to any cluster that was started
+        on this machine: where that has none, the first actor dies.
+        """
+        self._variables = {name: os.environ.get(name) for name in _TOKEN_VARIABLES}
+        if not any(name.startswith("RAY_AUTH_") for name in os.environ):
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+            _forget_token()
+
     def _join(self, address: str) -> None:
         try:
             self._ray.init(address=address, logging_level=logging.WARNING)
@@ -332,6 +423,7 @@ class RayCluster:
             hint = "check `address` or RAY_ADDRESS; without both, a run starts Ray on this machine"
             raise UsageError(f"engine: ray: cannot join the cluster at {address}: {error}; {hint}") from error
         self._joins = True
+        self._watch.start(self._ray.nodes, self._ray.get_runtime_context().gcs_address)
 
     def divide_cpus(
         self, processes: Sequence[ProcessPlan], cpu_costs: Mapping[str, float], *, max_source_tasks: int | None
@@ -423,12 +515,40 @@ class RayCluster:
 
     def close(self) -> None:
         """End the cluster if this run has started it; leave it if it was joined."""
+        self._watch.stop()
         if self._starts or self._joins:
             self._ray.shutdown()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+            _restore(self._variables)
+            _forget_token()
         self._starts = self._joins = False
         self._folder = ""
+
+
+def _find_cluster_of_machine() -> str:
+    """Return the address that `ray start` has left on this machine, or ""."""
+    with suppress(Exception):  # Ray's internals
+        from ray._private.utils import read_ray_address
+
+        return read_ray_address() or ""
+    return ""
+
+
+def _forget_token() -> None:
+    """Let Ray read the token and its mode from the environment again: it keeps both for the process."""
+    with suppress(Exception):  # Ray's internals
+        raylet: Any = import_module("ray._raylet")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+        raylet.Config.initialize("")
+
+
+def _restore(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @contextmanager
@@ -440,16 +560,13 @@ def keep_on_loopback() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    before, constant = os.environ.get(_LOOPBACK_VARIABLE), ray_constants.ENABLE_RAY_CLUSTER
+    before, constant = {_LOOPBACK_VARIABLE: os.environ.get(_LOOPBACK_VARIABLE)}, ray_constants.ENABLE_RAY_CLUSTER
     os.environ[_LOOPBACK_VARIABLE], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = constant
-        if before is None:
-            del os.environ[_LOOPBACK_VARIABLE]
-        else:
-            os.environ[_LOOPBACK_VARIABLE] = before
+        _restore(before)
 
 
 def _stay_on(node: ClusterNode) -> Any:

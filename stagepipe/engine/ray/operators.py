@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from stagepipe.core import SourceIdentity
 from stagepipe.engine.ray.cluster import CpuShares, Reservation
 from stagepipe.engine.ray.workers import MAX_BLOCK_BYTES, OperatorSpec, PackedOperator, StageOperator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -60,12 +61,17 @@ _MAX_READ_TASKS: Final = 4_000
 """The caller keeps an entry for each; longer sources have more items a task, which end blocks by their bytes."""
 
 
-def pack_operators(plan: Plan, layout: RayLayout, epoch: int) -> list[PackedOperator]:
-    """Return the operators of a plan. Raises UsageError for a stage that cannot be pickled."""
-    return [pack_operator(plan, index, epoch) for index in range(layout.count)]
+def pack_operators(
+    plan: Plan, layout: RayLayout, epoch: int, source: SourceIdentity | None = None
+) -> list[PackedOperator]:
+    """Return the operators of a plan. Raises UsageError for a stage that cannot be pickled.
+
+    `source`: what the source reads here, for its tasks to compare with what they read.
+    """
+    return [pack_operator(plan, index, epoch, None if index else source) for index in range(layout.count)]
 
 
-def pack_operator(plan: Plan, index: int, epoch: int) -> PackedOperator:
+def pack_operator(plan: Plan, index: int, epoch: int, source: SourceIdentity | None = None) -> PackedOperator:
     """Return what a worker of Ray needs for a process. Raises UsageError for a stage that cannot be pickled."""
     main_pickles = dict(pickle_main_objects(plan))
     process = plan.processes[index]
@@ -78,6 +84,7 @@ def pack_operator(plan: Plan, index: int, epoch: int) -> PackedOperator:
         shard=plan.shard.for_segment(process.input_segment),
         any_order=plan.any_order,
         config_dir=plan.config_dir,
+        source=source,
     )
     try:
         file = io.BytesIO()
@@ -111,23 +118,27 @@ def make_dataset(
     epoch: int,
     item_count: int | None,
     *,
+    source: SourceIdentity,
     shares: CpuShares,
     reservation: Reservation,
     run_id: str,
 ) -> Any:
-    """Return the Dataset of an epoch: read tasks, then an actor pool for each process that runs on Ray."""
+    """Return the Dataset of an epoch: read tasks, then an actor pool for each process that runs on Ray.
+
+    `source`: what the source reads in the caller's process.
+    """
     import ray
 
     from stagepipe.engine.ray.source import ItemSource
 
-    source, *operators = pack_operators(plan, layout, epoch)
+    packed_source, *operators = pack_operators(plan, layout, epoch, source)
     processes = plan.processes[1 : layout.count]
     workers = max([1, *(process.slot_count for process in processes)])
     key = f"{run_id}/{epoch}"
     ranges = choose_ranges(item_count, max(workers, shares.source_tasks))
     with _allow_remote_options():
         dataset = ray.data.read_datasource(
-            ItemSource(ray.put(source), key, ranges),
+            ItemSource(ray.put(packed_source), key, ranges),
             concurrency=shares.source_tasks,
             num_cpus=shares.by_process[0],
             ray_remote_args={"max_retries": plan.max_restarts, **reservation.get_options(plan.processes[0].name)},

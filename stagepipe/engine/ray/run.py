@@ -272,6 +272,7 @@ class RayRun(CallerRun):
             self._layout,
             epoch,
             item_count,
+            source=self._source_identity,
             shares=self._shares,
             reservation=self._reservation,
             run_id=self._run_id,

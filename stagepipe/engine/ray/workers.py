@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
-from stagepipe.core import Key, RunError, UsageError, add_import_path
+from stagepipe.core import Key, RunError, SourceIdentity, UsageError, add_import_path
 from stagepipe.engine.inline_hops import InlineOutput, InlineStageProcess, make_build_error, make_stage_error
 from stagepipe.engine.ray.blocks import (
     BlockBuilder,
@@ -40,6 +40,7 @@ from stagepipe.runtime import (
     StageError,
     StageRunner,
     UnpicklableResultError,
+    format_error,
     install_main_objects,
     make_private_stage_region,
 )
@@ -61,6 +62,8 @@ class OperatorSpec:
     shard: Shard
     any_order: bool
     config_dir: Path | None
+    source: SourceIdentity | None = None
+    """What the source reads in the caller's process; None for the operator of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +117,13 @@ class OperatorProcess:
     """The stages of a process of the plan, built in a worker of Ray."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Build the stages. Raises RunError if one cannot be built."""
+        """Build the stages. Raises RunError if one cannot be loaded or built."""
         began_ns = perf_counter_ns()
-        self.spec = spec = unpack_operator(packed)
+        try:
+            self.spec = spec = unpack_operator(packed)
+        except Exception as error:
+            hint = "each node needs the modules of the stages, at the same paths"
+            raise _name_node(RunError(f"the stages cannot be loaded: {format_error(error)}; {hint}")) from error
         self._regions = [make_private_stage_region() for _ in spec.plan.stages]
         self.stages = [self._build_stage(index) for index in range(len(self._regions))]
         _limit_threads(spec.plan.first_stage.threads or 1)
@@ -134,7 +141,7 @@ class OperatorProcess:
         try:
             return StageRunner(stage, 0, spec.seed, spec.config_dir, self._regions[index], spec.shard)
         except (Exception, SystemExit) as error:
-            raise make_build_error(stage.row, error) from error
+            raise _name_node(make_build_error(stage.row, error)) from error
 
     def begin_block(self) -> None:
         """Start the clocks of a block."""
@@ -165,7 +172,7 @@ class OperatorProcess:
                 if builder.nbytes >= MAX_BLOCK_BYTES:
                     yield builder.build()
         except StageError as error:
-            builder.add_value(RowKind.ERROR, make_stage_error(error))
+            builder.add_value(RowKind.ERROR, _name_node(make_stage_error(error)))
         except UnpicklableResultError as error:
             builder.add_value(RowKind.ERROR, make_stage_error(self.stages[-1].record_failure((), error)))
         except UsageError as error:
@@ -182,6 +189,8 @@ class SourceOperator:
         self._process = process = OperatorProcess(packed)
         spec = process.spec
         self._source = SourceReader(process.stages[0].target, spec.seed, spec.limit, spec.shard)
+        if spec.source is not None:
+            _check_source(spec.source, self._source.identify(), spec.plan.first_stage.row)
         self._runner = SourceRunner(self._source, process.stages, process.output)
         self._is_positioned = False
 
@@ -198,6 +207,18 @@ class SourceOperator:
         while (end_item is None or item < end_item) and self._runner.step(item):
             item += 1
             yield
+
+
+def _check_source(expected: SourceIdentity, found: SourceIdentity, stage: str) -> None:
+    """Raise RunError if the source reads other data on this node than in the caller's process: rows would be lost."""
+    if expected.items != found.items:
+        difference = f"{found.items} items there, {expected.items} in the calling process"
+    elif expected.files and found.files and expected.files.contents != found.files.contents:
+        difference = "files have other names or sizes than in the calling process"
+    else:
+        return
+    message = f"stage {stage}, worker 0: the source reads other data: {difference}; all nodes must see the same files"
+    raise _name_node(RunError(message, stage=stage, worker=0))
 
 
 class StageOperator:
@@ -279,6 +300,14 @@ def make_error_block(error: RunError) -> Any:
     builder = BlockBuilder()
     builder.add_value(RowKind.ERROR, error)
     return builder.build()
+
+
+def _name_node(error: RunError) -> RunError:
+    """Say on which node it was raised: a file or a package may be missing there alone."""
+    place = f" (on node {socket.gethostname()})"
+    error.args = (str(error).replace(error.message, error.message + place, 1),)
+    error.message += place
+    return error
 
 
 def _limit_threads(count: int) -> None:

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -13,6 +14,8 @@ from stagepipe.cluster.islands import (
     Island,
     IslandFolder,
     IslandRequest,
+    _Sources,
+    _StartedIsland,
     assign_islands,
     list_island_folders,
     make_island_folders,
@@ -20,7 +23,8 @@ from stagepipe.cluster.islands import (
     remove_empty_folders,
 )
 from stagepipe.config import load
-from stagepipe.core import RunError, UsageError
+from stagepipe.core import RunError, SourceIdentity, UsageError, describe_files
+from stagepipe.engine import ClusterNode
 
 CONFIG = {"source": {"uses": [1, 2]}, "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out"}}}
 
@@ -150,3 +154,35 @@ def test_any_error_of_an_island_is_in_its_result_with_its_cause(config, monkeypa
     result = island.run()
     assert (result.error, result.is_lost, result.is_usage_error) == ("OSError: no space left", False, False)
     assert re.search(r"Traceback.*OSError: no space left", capfd.readouterr().err, re.DOTALL)
+
+
+class _Answers:
+    """A cluster whose actors have answered already: a reference returns its answer."""
+
+    def wait(self, references, count, timeout_s):
+        return references, []
+
+    def get(self, reference):
+        return reference()
+
+
+def island(rank: int, source: SourceIdentity | None) -> _StartedIsland:
+    node = ClusterNode(str(rank), f"10.0.0.{rank}:1", 1.0, 0.0)
+    asked = SimpleNamespace(remote=lambda: lambda: source)
+    return _StartedIsland(rank, node, SimpleNamespace(identify_source=asked))
+
+
+def test_islands_that_read_other_data_are_named():
+    files = describe_files(["a", "b"], [1, 2], [0, 0])
+    same = [island(0, SourceIdentity(2, files)), island(1, None), island(2, SourceIdentity(2, files))]
+    _Sources(same).compare(_Answers(), same)
+    for other, difference in [(SourceIdentity(3), "2 items .*, 3 on"), (SourceIdentity(2, None), None)]:
+        islands = [same[0], island(1, other)]
+        if difference is None:  # one that does not know its files is not compared by them
+            _Sources(islands).compare(_Answers(), islands)
+            continue
+        with pytest.raises(RunError, match=rf"other data on each node: {difference} 10.0.0.1:1"):
+            _Sources(islands).compare(_Answers(), islands)
+    islands = [same[0], island(1, SourceIdentity(2, describe_files(["a", "c"], [1, 2], [0, 0])))]
+    with pytest.raises(RunError, match=r"files of other names or sizes on node 10.0.0.0:1 than on 10.0.0.1:1"):
+        _Sources(islands).compare(_Answers(), islands)

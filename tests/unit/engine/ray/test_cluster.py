@@ -1,7 +1,11 @@
 """CPUs of a cluster are divided among the workers and reserved: which come first, and what is kept if that fails."""
 
+import re
 import sys
+import time
+from collections.abc import Callable
 from operator import mul
+from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,7 +15,7 @@ from stagepipe import Pipeline, RunError, UsageError
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray import cluster
-from stagepipe.engine.ray.cluster import CpuShares, Reservation, check_gpus, divide_cpus
+from stagepipe.engine.ray.cluster import CpuShares, HeadWatch, Reservation, check_gpus, divide_cpus
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
 from tests.support.pipelines import pipeline, stage
@@ -240,3 +244,41 @@ def test_an_interrupt_gives_back_what_was_reserved(groups, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         Reservation(PROCESSES, SHARES)
     assert len(groups.removed) == 4
+
+
+@pytest.fixture
+def head(monkeypatch):
+    """A head that answers while `answers` is set; `ended` is what a silent one ends the process with."""
+    ended: list[str] = []
+    monkeypatch.setattr(cluster, "_ASK_INTERVAL_S", 0.02)
+    monkeypatch.setattr(cluster, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(cluster, "_MAX_SILENCE_S", 0.8)
+    monkeypatch.setattr(cluster, "_end_process", ended.append)
+    answers = Event()
+    answers.set()
+    watch = HeadWatch()
+    watch.start(answers.wait, "10.0.0.1:6379")
+    yield SimpleNamespace(answers=answers, ended=ended)
+    watch.stop()
+    answers.set()
+
+
+def test_a_head_that_does_not_answer_ends_the_process_by_name(head):
+    head.answers.clear()
+    wait_until(lambda: head.ended)
+    assert re.search(r"the head of the cluster \(10.0.0.1:6379\) has not answered .* --resume", head.ended[0])
+
+
+def test_a_head_that_answers_again_ends_nothing(head, caplog):
+    head.answers.clear()
+    wait_until(lambda: "has not answered" in caplog.text)
+    head.answers.set()
+    wait_until(lambda: "answers again" in caplog.text)
+    assert not head.ended
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

@@ -1,18 +1,22 @@
 """The operators, called one after the other by hand: what Ray calls in its workers, without Ray."""
 
+from dataclasses import replace
+from socket import gethostname
+
 import pytest
 import torch
 
 pytest.importorskip("pyarrow")
 
 from stagepipe.config import load
-from stagepipe.core import RunError
+from stagepipe.core import RunError, SourceIdentity, describe_files
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray.blocks import RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.operators import RayLayout, choose_ranges, pack_operators
 from stagepipe.engine.ray.workers import SourceOperator, StageOperator
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
+from stagepipe.runtime import SourceReader
 from stagepipe.timing import StageCounter
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
@@ -142,3 +146,26 @@ def test_after_an_order_point_what_has_several_workers_is_a_pool():
     layout = RayLayout.of(plan_of(pipeline(*stages)))
     assert layout.indices == (0, 1, 3)
     assert [layout.is_on_ray(index) for index in range(7)] == [True, True, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "found, difference",
+    [
+        (SourceIdentity(20), r"21 items there, 20 in the calling process"),
+        (SourceIdentity(21, describe_files(["a", "b"], [1, 2], [0, 0])), r"files have other names or sizes"),
+    ],
+    ids=["items", "files"],
+)
+def test_a_node_that_sees_other_data_is_named(found, difference, monkeypatch):
+    monkeypatch.setattr(SourceReader, "identify", lambda _: SourceIdentity(21, describe_files(["a"], [1], [0])))
+    plan = plan_of(pipeline(stage("double")))
+    with pytest.raises(RunError, match=rf"stage source, .* other data: {difference}.*node {gethostname()}"):
+        SourceOperator(pack_operators(plan, RayLayout.of(plan), 0, found)[0])
+
+
+def test_a_node_without_the_modules_is_named():
+    plan = plan_of(pipeline(stage("double")))
+    packed = pack_operators(plan, RayLayout.of(plan), 0)[0]
+    elsewhere = replace(packed, spec=b"cmissing_module\nmissing\n.")
+    with pytest.raises(RunError, match=rf"cannot be loaded: ModuleNotFoundError: .*\(on node {gethostname()}\)"):
+        SourceOperator(elsewhere)
