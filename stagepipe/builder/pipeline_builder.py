@@ -525,7 +525,8 @@ def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBui
     Args:
         source: an object with `__len__` and `__getitem__` (a list, a range, a map-style dataset), an iterable that can
             be read more than once, a function that returns an iterable, `defer(Class, ...)`, or an import path. It is
-            read in one process. For a dataset whose `__getitem__` is slow, use `from_dataset`.
+            read in one process; if an iterable has `set_epoch`, that is called first. For a dataset whose
+            `__getitem__` is slow, use `from_dataset`.
         options: those of a source, such as `retries` and `on_error` for items that cannot be read; those of processes,
             such as `workers=4`, only for one that is read by index: a record source (`stagepipe.sources.parquet`).
 

@@ -157,6 +157,9 @@ class SourceReader:
             raise UsageError(READ_ONCE_MESSAGE)
         self._was_read = True
         stream: Iterable[Any] = self._source() if callable(self._source) else self._source
+        set_epoch = getattr(stream, "set_epoch", None)
+        if callable(set_epoch) and not callable(begin):  # as a training loop does, which has no access to this copy
+            set_epoch(epoch)
         if stream_state is not None and stream_state[0] > item * self._shard.world_size:
             stream_state = None
         read_count, state = stream_state or (0, None)

@@ -322,3 +322,31 @@ def test_the_report_counts_the_rows_that_were_run_and_not_those_read_ahead(tmp_p
         assert len(list(itertools.islice(pipeline, stop))) == stop
         counts = [stage.items for stage in pipeline.report().stages]
     assert counts == [stop] * len(counts)
+
+
+class _ByEpoch:
+    """A stream whose order a training loop chooses by `set_epoch`."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(self.epoch, number) for number in range(3)])
+
+
+@pytest.mark.parametrize("make", [_ByEpoch, lambda: _ByEpoch], ids=["object", "function"])
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "processes"])
+def test_a_stream_is_told_the_epoch(make, inline):
+    with Pipeline({"source": {"uses": make()}}, inline=inline) as pipeline:
+        epochs = [list(pipeline) for _ in range(2)]
+        pipeline.set_epoch(7)
+        items = iter(pipeline)
+        assert next(items) == (7, 0)
+        state = pipeline.state_dict()
+    assert epochs == [[(epoch, number) for number in range(3)] for epoch in range(2)]
+    with Pipeline({"source": {"uses": make()}}, inline=inline) as resumed:
+        resumed.load_state_dict(state)
+        assert list(resumed) == [(7, 1), (7, 2)]
