@@ -79,11 +79,11 @@ class _TorchFinder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path, target=None):
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         load = spec.loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module):  # not in `find_spec`: a library may only ask whether torch is there
+            sys.meta_path.remove(self)
             load(module)
             _record(module)
 
