@@ -132,6 +132,8 @@ class Pipeline(Generic[T_co]):
         """What the source read when the loaded state was saved, until an iteration has compared it."""
         self._saved_skips: SkipCount | None = None
         """What the job of the loaded state has skipped, until an iteration counts on from it."""
+        self.earlier_dead_letters: Sequence[DeadLetter] = ()
+        """Those of the job before this run, as its journal has them."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -553,8 +555,18 @@ class Pipeline(Generic[T_co]):
 
     @property
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """The items that failed and were skipped so far (`on_error: skip`)."""
-        return () if self._run is None else self._run.dead_letters.to_records()
+        """The items that failed and were skipped so far (`on_error: skip`), before a resume from a journal too."""
+        own_letters = () if self._run is None else self._run.dead_letters.to_records()
+        if not self.earlier_dead_letters:
+            return own_letters
+        # After a resume, some items of the group that was under way fail again.
+        by_item = {(each.epoch, each.stage, each.item): each for each in (*self.earlier_dead_letters, *own_letters)}
+        return tuple(sorted(by_item.values(), key=lambda letter: (letter.epoch, letter.source_items)))
+
+    def take_dead_letters(self) -> tuple[DeadLetter, ...]:
+        """Return the letters up to the position of `state_dict` that no call has returned yet, for a journal."""
+        position = self._state.position()
+        return () if self._run is None else self._run.dead_letters.take_until(position.epoch, position.cursor)
 
     def __repr__(self) -> str:
         from stagepipe.config import summarize_spec

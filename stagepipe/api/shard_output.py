@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from stagepipe.api.pipeline import Pipeline
 from stagepipe.core import RunError, UsageError, build_target
-from stagepipe.engine import describe_stage_code, find_changed_code
+from stagepipe.engine import decode_dead_letters, describe_stage_code, encode_dead_letters, find_changed_code
+from stagepipe.report import DeadLetter
 from stagepipe.runtime import format_error, format_user_traceback
-from stagepipe.shards import Journal, JournalRecord, SinkFolder, open_folder
+from stagepipe.shards import Journal, JournalRecord, LetterFile, SinkFolder, open_folder
 from stagepipe.sinks import Part, PartSink
 from stagepipe.spec import PipelineSpec, SinkSpec
 
@@ -64,6 +65,7 @@ class ShardOutput:
         self.items_delivered = 0
         """Items in the parts so far, in earlier runs of the job too."""
         self._items_before = 0  # in earlier runs
+        self._unwritten_letters: list[DeadLetter] = []
         self.is_finished = False
         """Whether no items are left, because an earlier run has written them all."""
         self._next_commit_s = monotonic()
@@ -81,6 +83,7 @@ class ShardOutput:
         for sink in sinks:
             self._folders.append(self._opened.enter_context(closing(open_folder(sink, type(sink).__name__))))
         self._journal = self._opened.enter_context(closing(Journal(self._folders[0].path)))
+        self._letters = LetterFile(self._folders[0].path)
         record = None
         if resume or self._journal.exists:
             record = self._load_record(sinks, resume=resume)
@@ -88,6 +91,7 @@ class ShardOutput:
             self._start_job()
             return
         self._load_state(record, allow_changed=allow_changed)
+        self._pipeline.earlier_dead_letters = decode_dead_letters(self._letters.restore(record.letters_bytes))
         if not record.has_all_items:
             self._warn_of_changed_code(record)
         self.is_finished = record.is_finished
@@ -138,6 +142,7 @@ class ShardOutput:
             folder.require_unread(own_names, self._pipeline.spec.source.target.arguments)
         if self._journal.exists:
             self._journal.delete()  # first: what it lists goes
+        self._letters.delete()
         for folder in self._folders:
             folder.start(recorded_names.get(folder.path.resolve(), ()))
         self._journal.start(self._folder_paths, self._make_record())
@@ -177,6 +182,9 @@ class ShardOutput:
     def _make_record(self, *, has_all_items: bool = False, is_finished: bool = False) -> JournalRecord:
         """Make all parts so far durable, and return the record that says so."""
         commits = [folder.commit() for folder in self._folders]
+        self._unwritten_letters += self._pipeline.take_dead_letters()
+        self._letters.append(encode_dead_letters(self._unwritten_letters))
+        self._unwritten_letters.clear()  # an interrupted commit writes some twice, which readers leave out
         return JournalRecord(
             state=self._pipeline.state_dict(),
             items=self.items_delivered,
@@ -185,6 +193,7 @@ class ShardOutput:
             has_all_items=has_all_items,
             is_finished=is_finished,
             code={place: digest for place, (_, digest) in self._code.items()},
+            letters_bytes=self._letters.size_bytes,
         )
 
     def count_written(self) -> tuple[int, int]:

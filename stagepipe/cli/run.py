@@ -112,6 +112,8 @@ def run(  # noqa: PLR0913 - one parameter per option
             return
         shards = stack.enter_context(open_shards(pipeline, resume=resume is not None, allow_changed=allow_changed))
         if shards is not None and shards.is_finished:
+            if dead_letters is not None:  # the run that finished may have been killed before it wrote them
+                write_dead_letters(pipeline.dead_letters, dead_letters)
             print(shards.finished_message, file=sys.stderr)
             return
         report_errors: list[str] = []

@@ -26,7 +26,12 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
-    from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
+    from stagepipe.engine.dead_letters import (
+        decode_dead_letters,
+        encode_dead_letters,
+        load_retry_selection,
+        write_dead_letters,
+    )
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.engines import (
         INLINE,
@@ -77,8 +82,10 @@ __all__ = [
     "RunRequest",
     "ScalingDecider",
     "check_source",
+    "decode_dead_letters",
     "describe_config",
     "describe_stage_code",
+    "encode_dead_letters",
     "find_changed_code",
     "find_nondeterminism",
     "find_saved_skips",

@@ -24,7 +24,17 @@ class RetrySelection:
 
 def write_dead_letters(dead_letters: Iterable[DeadLetter], path: Path) -> None:
     """Write the dead letters as JSON, one per line."""
-    path.write_bytes(b"".join(msgspec.json.encode(dead_letter) + b"\n" for dead_letter in dead_letters))
+    path.write_bytes(encode_dead_letters(dead_letters))
+
+
+def encode_dead_letters(dead_letters: Iterable[DeadLetter]) -> bytes:
+    """Return the dead letters as lines of JSON."""
+    return b"".join(msgspec.json.encode(dead_letter) + b"\n" for dead_letter in dead_letters)
+
+
+def decode_dead_letters(lines: bytes) -> list[DeadLetter]:
+    """Return the dead letters of lines of JSON. Raises msgspec.MsgspecError for other text."""
+    return [msgspec.json.decode(line, type=DeadLetter) for line in lines.splitlines() if line.strip()]
 
 
 def load_retry_selection(path: Path, spec: PipelineSpec) -> RetrySelection:
@@ -71,7 +81,7 @@ def _read_dead_letters(path: Path) -> list[DeadLetter]:
     try:
         if b'"stagepipe.report/' in data[:200]:
             return list(from_json(data).dead_letters)
-        return [msgspec.json.decode(line, type=DeadLetter) for line in data.splitlines() if line.strip()]
+        return decode_dead_letters(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
         _raise_usage_error(path, f"the file is neither a report nor the output of `--dead-letters FILE`: {error}")
 

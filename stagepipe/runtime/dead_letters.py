@@ -121,6 +121,8 @@ class DeadLetterStore:
         letters, and `count_until` is called at each step of a training loop."""
         self._received_counts: Counter[int] = Counter()
         """By process. A process's letters arrive in order."""
+        self._untaken: dict[_LetterId, None] = {}
+        """The letters that `take_until` has not returned yet, in the order of their arrival."""
         self._generation = 0
         self._epoch = -1
         self._cursors: Sequence[Cursor] = ()
@@ -173,6 +175,7 @@ class DeadLetterStore:
                     insort(self._get_counted_keys(letter), letter.key)
                 self._letters[letter_id] = letter
                 self._letters_before_resume.discard(letter_id)
+                self._untaken[letter_id] = None
 
     def apply_seek(
         self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[ForcedSkip]
@@ -208,22 +211,44 @@ class DeadLetterStore:
 
     def to_records(self) -> tuple[DeadLetter, ...]:
         """All letters as they stand in the report, in the order of the source."""
+        with self._lock:
+            letters = sorted(self._letters.values(), key=lambda letter: (letter.epoch, letter.source_items))
+        return self._make_records(letters)
+
+    def take_until(self, epoch: int, cursor: Cursor | None) -> tuple[DeadLetter, ...]:
+        """Return the letters up to a position that no call has returned yet. Waits for letters in transit."""
+        self._wait_for_letters()
+        cursors = split_by_segment(cursor, self._segment_count)
+        with self._lock:
+            taken = [
+                letter_id
+                for letter_id in self._untaken
+                if letter_id in self._letters
+                and (
+                    letter_id[0] != epoch or not _is_after(letter_id[2], cursors[self._segment_by_stage[letter_id[1]]])
+                )
+            ]
+            for letter_id in taken:
+                del self._untaken[letter_id]
+            letters = [self._letters[letter_id] for letter_id in taken]
+        return self._make_records(letters)
+
+    def _make_records(self, letters: Iterable[DeadLetterEvent]) -> tuple[DeadLetter, ...]:
         from stagepipe.report import DeadLetter  # workers, which write letters, need no report
 
-        with self._lock:
-            return tuple(
-                DeadLetter(
-                    item=letter.item,
-                    stage=letter.stage,
-                    error=letter.error,
-                    attempts=letter.attempts,
-                    epoch=letter.epoch,
-                    source_items=tuple(letter.source_items),
-                    source_sha256=self._source_sha256,
-                    trace=add_source_lines(letter.trace),
-                )
-                for letter in sorted(self._letters.values(), key=lambda letter: (letter.epoch, letter.source_items))
+        return tuple(
+            DeadLetter(
+                item=letter.item,
+                stage=letter.stage,
+                error=letter.error,
+                attempts=letter.attempts,
+                epoch=letter.epoch,
+                source_items=tuple(letter.source_items),
+                source_sha256=self._source_sha256,
+                trace=add_source_lines(letter.trace),
             )
+            for letter in letters
+        )
 
     def make_limit_error(self, *, is_epoch_end: bool = False) -> RunError | None:
         """The error that ends the run if more items are skipped than `max_skipped` allows; else None.

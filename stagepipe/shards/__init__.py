@@ -1,11 +1,13 @@
 """How parts become shards, exactly once through any kill. Runs in the calling process of `stagepipe run`.
 
 folder   `SinkFolder`: the folder of one sink; `ShardFolder`, of shards, and `FileTree`, of many files a part
+letters  `LetterFile`: the items that failed, up to that position
 journal  `Journal`: what is durable, and the position to which it belongs; `FolderLock`: one run per folder
 """
 
 from stagepipe.shards.folder import FileTree, ShardFolder, SinkFolder
 from stagepipe.shards.journal import FinishedShard, FolderLock, Journal, JournalRecord, ShardPosition
+from stagepipe.shards.letters import LetterFile
 from stagepipe.sinks import FileTreeSink, PartSink
 
 
@@ -20,6 +22,7 @@ __all__ = [
     "FolderLock",
     "Journal",
     "JournalRecord",
+    "LetterFile",
     "ShardFolder",
     "ShardPosition",
     "SinkFolder",

@@ -170,7 +170,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     With `has_all_items` no more items come, and the files only need their last names. `finished_shards` has, for
     each sink, the shards that were finished since the record before; with `merge`, all. `code` has a digest of the code
-    of each stage that the config names by import path.
+    of each stage that the config names by import path. `letters_bytes` is the size of the file of dead letters.
     """
 
     state: dict[str, Any]
@@ -180,6 +180,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_all_items: bool = False
     is_finished: bool = False
     code: dict[str, str] = {}
+    letters_bytes: int = 0
 
     def merge(self, next_record: JournalRecord) -> JournalRecord:
         """Return the next record, with all that this one holds of shards."""

@@ -11,6 +11,7 @@ rows          consecutive samples stacked by field, on their way to a batch; use
 
 Ready stages, each over a library that is imported where it is used. They are imported by their own paths:
 
+http          `Download`
 image         `Decode`, `Resize`, `Normalize`, `EncodeJpeg`
 audio         `Decode`, `Resample`
 video         `DecodeClips`

@@ -168,6 +168,28 @@ def test_in_any_order_two_kills_lose_and_double_no_row(tmp_path: Path):
     assert list_leftovers(out) == []
 
 
+@pytest.mark.parametrize("order", ["source", "any"])
+def test_dead_letters_outlive_two_kills(tmp_path: Path, order: str):
+    count, out, letters = 600, tmp_path / "out", tmp_path / "dead.jsonl"
+    write_config(tmp_path, "jsonl", count, workers=2, shard_items=100, part_items=20, order=order)
+    config = (tmp_path / "features.yaml").read_text()
+    failing = "  - {name: check, uses: tests.support.sink_stages.refuse_some, on_error: skip}\n"
+    (tmp_path / "features.yaml").write_text(config.replace("stages:\n", f"stages:\n{failing}"))
+    for shard_count in (1, 4):
+        is_time = lambda shards=shard_count: out.exists() and len(list_shards(out)) >= shards  # noqa: E731
+        assert kill_when(tmp_path, is_time, hold=590)
+    for _ in range(2):  # the second finds a finished job, and writes the same file
+        assert finish(tmp_path, "--resume", "--dead-letters", "dead.jsonl")[0] == 0
+        found = [json.loads(line)["source_items"] for line in letters.read_text().splitlines()]
+        assert found == [[number] for number in range(count) if number % 7 == 3]
+        letters.unlink()
+    assert len(read_rows(out, "jsonl")) + len(found) == count
+    (out / ".stagepipe-dead-letters").unlink()
+    code, error = finish(tmp_path, "--resume")
+    assert code == 2
+    assert "the dead letters of this job are gone" in error
+
+
 def is_of(file: Path, items: int) -> bool:
     """Whether a file is an image of the first `items` items, or a chunk of 10 of them."""
     if file.suffix == ".png":

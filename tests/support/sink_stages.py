@@ -102,3 +102,9 @@ class Notes:
     def __call__(self, item: Any) -> None:
         with open(self._path, "a") as file:  # noqa: PTH123 - as users write it
             print(item, file=file)
+
+
+def refuse_some(number):
+    if number % 7 == 3:
+        raise ValueError(f"{number} is refused")
+    return number

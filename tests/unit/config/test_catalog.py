@@ -39,7 +39,15 @@ def test_each_alias_of_a_face_is_listed(kind, package):
 
 def test_stages_of_the_face_and_ready_stages_are_listed_once():
     listed = paths(BuiltInKind.STAGE)
-    ready = {"image.Decode", "image.Resize", "text.Pack", "table.Apply", "model.Module", "dedup.MinHash"}
+    ready = {
+        "image.Decode",
+        "image.Resize",
+        "text.Pack",
+        "table.Apply",
+        "model.Module",
+        "dedup.MinHash",
+        "http.Download",
+    }
     assert {f"stagepipe.stages.{name}" for name in ready | {"Batch", "Shuffle", "Filter", "Unbatch"}} <= listed
     others = {"OrderPointStage", "Rows", "batch.Batch", "image.DecodeImage", "video._Clip", "NotStackableError"}
     assert not {f"stagepipe.stages.{name}" for name in others} & listed

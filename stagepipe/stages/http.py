@@ -1,0 +1,117 @@
+"""`Download`: the bytes behind a URL, by urllib3."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Final
+
+from stagepipe.stages.optional_packages import check_positive, require, require_text
+
+_RETRIED_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""What may pass: a timeout, too many requests, errors of the server or of a proxy before it."""
+_FIRST_ERROR_STATUS: Final = 400
+_BACKOFF_FACTOR: Final = 0.25
+_MAX_PAUSE_S: Final = 30.0
+_READ_BYTES: Final = 1 << 16
+_OPEN_CONNECTIONS: Final = 64
+"""Hosts with open connections, and such connections of each."""
+
+
+class Download:
+    """Fetch a URL over HTTP or HTTPS and return the body, as bytes. In YAML it is `stagepipe.stages.http.Download`.
+
+    It waits most of its time, so give the stage `concurrency: 32`. Redirects are followed. What may pass is tried
+    again: no connection, no answer in time, a body that ends early, and the statuses 408, 429, 500, 502, 503 and 504.
+    Other statuses, such as 404, are errors at once. The second repetition comes after a pause of 0.5 s, each later one
+    after twice the pause of the one before; a `Retry-After` of the server is obeyed. No pause is longer than 30 s.
+
+    Args:
+        timeout: seconds for a request, from connecting to the end of the body: a server that sends a byte now and then
+            does not hold it longer.
+        retries: how often a request is repeated, for each of connection, answer and body, and status.
+        redirects: how many redirects are followed.
+        max_bytes: a longer body is an error.
+        headers: of the requests, such as `{User-Agent: "my-project/1.0"}`.
+
+    >>> Download(retries=0)("http://127.0.0.1:9/0.jpg")
+    Traceback (most recent call last):
+    ...
+    ConnectionError: http.Download: http://127.0.0.1:9/0.jpg: ...Connection refused
+
+    Raises TargetError if urllib3 is not installed; ValueError for what is no URL; and, after the last repetition,
+    TimeoutError, ConnectionError for no connection and for a body that ended early, and OSError for a status (`HTTP 404
+    Not Found`), too many redirects and a body that is too long.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float = 30.0,
+        retries: int = 2,
+        redirects: int = 5,
+        max_bytes: int = 1_000_000_000,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if timeout <= 0:
+            raise ValueError(f"http.Download: timeout is {timeout!r}; give seconds, more than 0")
+        self.timeout: Final = timeout
+        self.max_bytes: Final = check_positive(max_bytes, "max_bytes", "http.Download")
+        self._urllib3: Any = require("urllib3", "http.Download", extra="http")
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each repetition
+        self._retry: Final = self._urllib3.Retry(
+            total=None, connect=retries, read=retries, status=retries, other=retries, redirect=redirects,
+            status_forcelist=_RETRIED_STATUSES, raise_on_status=False,
+            backoff_factor=_BACKOFF_FACTOR, backoff_max=_MAX_PAUSE_S, retry_after_max=_MAX_PAUSE_S,
+        )  # fmt: skip
+        self._pool: Final = self._urllib3.PoolManager(
+            num_pools=_OPEN_CONNECTIONS, maxsize=_OPEN_CONNECTIONS, headers=headers, timeout=timeout
+        )
+
+    def __call__(self, url: Any) -> bytes:
+        """Return the body of the answer."""
+        exceptions = self._urllib3.exceptions
+        try:
+            return self._fetch(require_text(url, "http.Download"))
+        except exceptions.MaxRetryError as error:
+            raise self._make_error(url, error.reason) from error
+        except exceptions.HTTPError as error:  # what is not repeated
+            raise self._make_error(url, error) from error
+
+    def _make_error(self, url: str, cause: Exception) -> Exception:
+        exceptions = self._urllib3.exceptions
+        message = f"http.Download: {url}: {cause}"
+        if isinstance(cause, exceptions.LocationValueError):
+            return ValueError(message)
+        if isinstance(cause, exceptions.ResponseError):
+            return OSError(message)
+        if isinstance(cause, exceptions.TimeoutError) and not isinstance(cause, exceptions.NewConnectionError):
+            return TimeoutError(f"http.Download: {url}: no whole answer within {self.timeout:g} s")
+        return ConnectionError(message)
+
+    def _fetch(self, url: str) -> bytes:
+        """Return the body. urllib3 repeats what fails before it; what fails in it, this repeats and counts there."""
+        retry = self._retry
+        while True:
+            deadline_s = monotonic() + self.timeout
+            response = self._pool.request("GET", url, retries=retry, preload_content=False)
+            try:
+                if response.status >= _FIRST_ERROR_STATUS:
+                    raise OSError(f"http.Download: {url}: HTTP {response.status} {response.reason}")
+                return self._read_body(response, url, deadline_s)
+            except self._urllib3.exceptions.HTTPError as error:
+                retry = response.retries.increment("GET", url, error=error)
+            finally:
+                response.close()  # a body that was read to its end has given its connection back
+            retry.sleep()
+
+    def _read_body(self, response: Any, url: str, deadline_s: float) -> bytes:
+        body = bytearray()
+        while data := response.read1(_READ_BYTES):
+            body += data
+            if len(body) > self.max_bytes:
+                raise OSError(f"http.Download: {url}: the body is longer than {self.max_bytes:,} bytes (`max_bytes`)")
+            if monotonic() > deadline_s:
+                raise self._urllib3.exceptions.ReadTimeoutError(self._pool, url, "the body is too slow")
+        return bytes(body)

@@ -1,0 +1,283 @@
+"""Runs the programs of a job one after the other: what they take, and what is left of their rows after a kill.
+
+A program is a list of commands in a folder of its own. It is killed at a random moment, and run again as its tool's
+documentation says. The rows in its folder are then compared with those of a run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+import stagepipe
+from benchmarks.common.turn import (
+    PssSampler,
+    adopt_orphans,
+    end_processes,
+    last_line,
+    list_descendant_pids,
+    make_environment,
+    measure_ended_children_s,
+    order,
+    turn_folder,
+)
+
+CONTESTANTS = Path(__file__).parent / "contestants"
+"""The programs: our configs, and scripts that call a tool's public interface in its own environment."""
+STAGEPIPE = (str(Path(sys.executable).with_name("stagepipe")),)
+_SAMPLE_PERIOD_S = 0.25
+_POLL_S = 0.05
+_LIMIT_S = 240.0
+_START_S = 20.0
+_LEFT_S = 3.0
+"""How long the processes of a killed program may stay until they are killed as well, before the program runs again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a program has written: its rows, the items that failed with the reason, and files that cannot be read."""
+
+    rows: Sequence[tuple[str, Any]]
+    failures: Sequence[tuple[str, str]] = ()
+    unreadable: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A contestant. `resume` is run after a kill; `is_worker` says which of its processes does the work.
+
+    `read` returns what it has written in its folder. Its commands run there; `{FOLDER}` in its environment is replaced.
+    """
+
+    name: str
+    commands: Sequence[Sequence[str]]
+    resume: Sequence[Sequence[str]] = ()
+    read: Callable[[Path], Output]
+    is_worker: Callable[[str], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a run took, and how it ended. `left`: processes that lived on after its main process was killed."""
+
+    seconds: float
+    cpu_s: float
+    pss_bytes: int
+    failure: str
+    was_killed: bool
+    left: int
+
+
+def take_turn(
+    program: Program,
+    folder: Path,
+    *,
+    kill: str = "",
+    is_time: Callable[[], bool] = bool,
+    resumes: bool = False,
+    limit_s: float = _LIMIT_S,
+) -> Turn:
+    """Run a program. With `kill` its "main" process or a "worker" gets SIGKILL as soon as `is_time`."""
+    adopt_orphans()
+    _collect_orphans()
+    others = list_descendant_pids()
+    begin_s, cpu_begin_s = time.monotonic(), measure_ended_children_s()
+    failure, was_killed = "", False
+    commands = (program.resume or program.commands) if resumes else program.commands
+    given = {name: text.replace("{FOLDER}", str(folder)) for name, text in program.environment.items()}
+    environment = {**make_environment(), **given}
+    log = folder / f"log-{time.time_ns()}.txt"
+    with PssSampler(lambda: list_descendant_pids() - others, _SAMPLE_PERIOD_S) as sampler, log.open("wb") as out:
+        for command in commands:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+            while process.poll() is None:
+                now_s = time.monotonic() - begin_s
+                if kill and not was_killed and is_time():
+                    was_killed = _kill(process, program, only_worker=kill == "worker")
+                if now_s > limit_s:
+                    failure = f"hangs (no end within {limit_s:.0f} s)"
+                    process.kill()
+                time.sleep(_POLL_S)
+            if process.returncode:
+                failure = failure or last_line(log.read_text(errors="replace"))
+                break
+        seconds = time.monotonic() - begin_s
+        if kill == "main" and was_killed:
+            time.sleep(_LEFT_S)
+    ours = [each for each in psutil.Process().children(recursive=True) if each.pid not in others]
+    left = [each for each in ours if _is_alive(each)]
+    end_processes(left)
+    _collect_orphans()
+    return Turn(
+        seconds=seconds,
+        cpu_s=measure_ended_children_s() - cpu_begin_s,
+        pss_bytes=sampler.find_peak_bytes(begin_s),
+        failure=failure,
+        was_killed=was_killed,
+        left=len(left),
+    )
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _collect_orphans() -> None:
+    """Wait for the adopted processes that have ended, so that their processor time counts."""
+    for child in psutil.Process().children():
+        if not _is_alive(child):
+            with suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+
+
+def _kill(process: subprocess.Popen[bytes], program: Program, *, only_worker: bool) -> bool:
+    """Send SIGKILL to the main process, or to the worker that has worked most; return whether there was one."""
+    if not only_worker:
+        process.kill()
+        return True
+    used_s = {}
+    with suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if program.is_worker(f"{child.name()} {' '.join(child.cmdline())}"):
+                    used_s[child] = sum(child.cpu_times()[:2])
+    if used_s:
+        max(used_s, key=lambda child: used_s[child]).send_signal(signal.SIGKILL)
+    return bool(used_s)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What was found of a program: its turns, the output of the first, and a sentence for each kill."""
+
+    program: Program
+    turns: list[Turn] = field(default_factory=list)
+    output: Output = field(default_factory=lambda: Output(rows=()))
+    kills: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The median of its turns."""
+        return median(turn.seconds for turn in self.turns)
+
+    def make_row(self, items: int) -> dict[str, str]:
+        """Return the cells that all jobs have."""
+        return {
+            "tool": self.program.name,
+            "items/s": " ".join(f"{items / turn.seconds:.0f}" for turn in self.turns),
+            "CPU": f"{median(turn.cpu_s for turn in self.turns):.1f} s",
+            "memory": f"{median(turn.pss_bytes for turn in self.turns) / 1e6:.0f} MB",
+            "killed and resumed": "; ".join(self.kills),
+            "notes": self.program.notes,
+        }
+
+
+def hold_contest(
+    programs: Sequence[Program],
+    *,
+    rounds: int = 2,
+    kills: Sequence[str] = ("main", "main", "worker"),
+    prepare: Callable[[Path], None],
+    count_calls: Callable[[Path], Mapping[Any, int]],
+    items: int,
+    seed: int = 17,
+) -> list[Result]:
+    """Let all programs take turns, then kill each.
+
+    `prepare` puts what they read into a folder. `count_calls` returns how often each of the `items` has been worked on
+    since then: a program is killed at a random share of them, and what it did twice is reported.
+    """
+    results = {program.name: Result(program=program) for program in programs}
+    for number in range(rounds):
+        for name in order(list(results), number):
+            with turn_folder() as folder:
+                prepare(folder)
+                result = results[name]
+                turn = take_turn(result.program, folder)
+                if turn.failure:
+                    raise RuntimeError(f"{name} failed: {turn.failure}")
+                result.turns.append(turn)
+                result.output = result.program.read(folder)
+                print(f"{name}: {turn}", flush=True)  # noqa: T201 - how far it is
+    for result in results.values():
+        generator = random.Random(seed)
+        for kind in kills:
+            with turn_folder() as folder:
+                prepare(folder)
+                share = generator.uniform(0.3, 0.8)
+                result.kills.append(_kill_and_resume(result, folder, kind, share, count_calls, items))
+                print(f"{result.program.name}: {result.kills[-1]}", flush=True)  # noqa: T201
+    return list(results.values())
+
+
+def _kill_and_resume(  # noqa: PLR0917 - the settings of a kill
+    result: Result,
+    folder: Path,
+    kind: str,
+    share: float,
+    count_calls: Callable[[Path], Mapping[Any, int]],
+    items: int,
+) -> str:
+    limit_s = 4 * result.seconds + _START_S
+    is_time = lambda: len(count_calls(folder)) >= share * items  # noqa: E731
+    killed = take_turn(result.program, folder, kill=kind, is_time=is_time, limit_s=limit_s)
+    if not killed.was_killed:
+        return f"{kind}: ended before its kill"
+    words = [f"{kind} killed at {share:.0%}"]
+    if killed.left and kind == "main":
+        words.append(f"{killed.left} processes lived on")
+    if kind == "worker":
+        words.append(f"ends: {killed.failure}" if killed.failure else "goes on")
+    if killed.failure or kind == "main":
+        resumed = take_turn(result.program, folder, resumes=True)
+        words.append(f"resume fails: {resumed.failure}" if resumed.failure else "resumed")
+    words += describe_rows(result.output, result.program.read(folder))
+    words.append(f"{sum(count > 1 for count in count_calls(folder).values())} computed twice")
+    return ", ".join(words)
+
+
+def describe_rows(expected: Output, found: Output) -> Iterator[str]:
+    """Yield what is lost, doubled, other than it should be, and unreadable."""
+    for what, wanted, got in (("rows", expected.rows, found.rows), ("reasons", expected.failures, found.failures)):
+        if not wanted:
+            continue
+        keys, wanted_keys = Counter(key for key, _ in got), Counter(key for key, _ in wanted)
+        lost, doubled = (wanted_keys - keys).total(), (keys - wanted_keys).total()
+        yield f"{what}: {lost} lost, {doubled} doubled"
+    if found.unreadable:
+        yield f"{len(found.unreadable)} unreadable files"
+
+
+def find_version(python: Path, package: str) -> str:
+    """Return the version of a package in another environment."""
+    code = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def name_stagepipe() -> str:
+    """Return the name of our own program."""
+    return f"stagepipe {stagepipe.__version__}"
+
+
+def is_stagepipe_worker(line: str) -> bool:
+    """Whether a process, by its name and command line, is a worker of stagepipe."""
+    return line.startswith("sp:")
