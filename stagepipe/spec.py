@@ -420,7 +420,7 @@ class StageSpec:
     concurrency: Annotated[
         int,
         ConfigKey(
-            "Items in progress at a time in each process, on threads: for functions that wait or release the GIL.",
+            "Items in progress at a time in each process: on threads, or tasks of an `async def`. For calls that wait.",
             minimum=1,
             maximum=1024,
             is_process_key=True,
@@ -512,14 +512,20 @@ class StageSpec:
     ] = None
     worker_bounds: WorkerRange | None = None
     is_order_point: bool = False
+    is_async: bool = False
     items_per_output: int = 1
     sink_path: str = ""
     part_of: str = ""
 
     def __post_init__(self) -> None:
-        """With threads, no item has the global generators for itself: only `context().rng` is seeded."""
-        if self.concurrency > 1:
+        """With threads or tasks, no item has the global generators for itself: only `context().rng` is seeded."""
+        if self.has_items_in_progress:
             object.__setattr__(self, "reseed", False)
+
+    @property
+    def has_items_in_progress(self) -> bool:
+        """Whether a worker may have several items in progress: on threads, or as tasks of an event loop."""
+        return self.concurrency > 1 or self.is_async
 
     def format_workers(self) -> str:
         """Write the number of workers as a config does: `4`, `auto` or `1-4`."""

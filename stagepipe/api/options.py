@@ -18,7 +18,7 @@ class StageOptions(TypedDict, total=False):
     group: int
     """Processes of each worker, which work on an item together: for a model split with torch.distributed."""
     concurrency: int
-    """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
+    """Items in progress at a time in each process: on threads, or tasks of an `async def`. For calls that wait."""
     threads: int
     """OMP, MKL and torch threads per process."""
     cpus: str
@@ -63,7 +63,7 @@ class SourceOptions(TypedDict, total=False):
     workers: int | str | dict[str, int]
     """Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."""
     concurrency: int
-    """Items in progress at a time in each process, on threads: for functions that wait or release the GIL."""
+    """Items in progress at a time in each process: on threads, or tasks of an `async def`. For calls that wait."""
     threads: int
     """OMP, MKL and torch threads per process."""
     cpus: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -80,6 +80,8 @@ Dataset: TypeAlias = (
     | Deferred[Iterable[T]]
     | Deferred[SupportsGetItem[T]]
 )
+Awaited: TypeAlias = Coroutine[Any, Any, U | Skip]
+"""What a call of an `async def` stage gives."""
 
 
 _RESERVED_STAGE_NAMES: Final = ("source", "sink")
@@ -125,6 +127,14 @@ class PipelineBuilder(Generic[T_co]):
     @overload
     def map(
         self,
+        function: Callable[[T_co], Coroutine[Any, Any, U | Skip]]
+        | Deferred[Callable[[T_co], Coroutine[Any, Any, U | Skip]]],
+        /,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[U]: ...
+    @overload
+    def map(
+        self,
         function: Callable[[T_co], U | Skip] | Deferred[Callable[[T_co], U | Skip]],
         /,
         **options: Unpack[StageOptions],
@@ -132,7 +142,8 @@ class PipelineBuilder(Generic[T_co]):
     def map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
         """Call a function with each item; what it returns is the new item.
 
-        With `into`, the result becomes a field of the item instead. With `when`, other items pass by.
+        With `into`, the result becomes a field of the item instead. With `when`, other items pass by. An `async def` is
+        awaited, and each worker has `concurrency` calls in progress.
 
         Raises UsageError for a generator function, which is `flat_map`'s, and for a class with `__call__`, which needs
         `defer`.

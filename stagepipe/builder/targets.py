@@ -18,17 +18,22 @@ from typing import Any, Final
 
 from stagepipe.config import PythonCall, write_yaml
 from stagepipe.core import (
+    ASYNC_GENERATOR_MESSAGE,
     FILE_MODULE_PREFIX,
     Deferred,
     UsageError,
     find_import_path,
     has_call_method,
     has_object,
+    is_async,
+    is_async_generator,
     is_class_or_classmethod,
     is_generator,
     split_target_path,
 )
 
+_AWAITING_METHODS: Final = frozenset({"map", "map_field", "map_batches"})
+"""The methods that take an `async def`; the config says what else such a stage takes."""
 _LAMBDA_NAME: Final = "<lambda>"
 
 
@@ -69,9 +74,12 @@ def make_target(function: Any, method: str) -> CallTarget:
             f".{method}({format_argument(function)}): expected a function, found {type(function).__name__}; pass a "
             f"function, defer(Class, ...), or an import path"
         )
-    if inspect.iscoroutinefunction(function):
+    if is_async_generator(function):
+        raise UsageError(f".{method}({label}): {ASYNC_GENERATOR_MESSAGE.format(label)}")
+    if is_async(function) and method not in _AWAITING_METHODS and not inspect.isclass(function):
         raise UsageError(
-            f".{method}({label}): `{label}` is a coroutine function; pass a function that returns its item"
+            f".{method}({label}): `{label}` is a coroutine function; await it in a .map({label}) before, and pass a "
+            "function of its result"
         )
     if inspect.isclass(function) and has_call_method(function):
         raise UsageError(

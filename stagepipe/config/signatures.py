@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from inspect import Parameter, Signature
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from stagepipe.config.document import write_flow_yaml
 from stagepipe.config.source_code import (
@@ -24,12 +24,14 @@ from stagepipe.config.source_code import (
     ImportedName,
     LookupResult,
     ParsedModule,
+    find_called,
     flatten_statements,
+    has_yield,
 )
 from stagepipe.config.suggestions import make_value_hint
 from stagepipe.config.target_files import find_installed_package
 from stagepipe.config.value_types import format_value, make_boolean_hint
-from stagepipe.core import PACKAGE_DIR, closest_match, has_call_method
+from stagepipe.core import PACKAGE_DIR, closest_match, has_call_method, is_async, is_async_generator
 
 
 class ValueKind(Enum):
@@ -295,7 +297,7 @@ class Callee:
     kind: CalleeKind
     signature: Signature | None
     has_call: bool | None = None  # whether the instances of a class are callable; None: unknown
-    is_async: bool = False  # whether a call gives something to await
+    awaited: Literal["", "coroutine", "generator"] = ""  # what a call with an item gives, if it is to be awaited
 
 
 def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) -> Callee | None:
@@ -303,7 +305,8 @@ def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) ->
     if not isinstance(lookup_result, Definition):
         return None
     if isinstance(lookup_result.node, ast.ClassDef):
-        return Callee(CalleeKind.FACTORY, _class_signature(lookup_result, lookup), _has_call(lookup_result, lookup))
+        signature, has_call = _class_signature(lookup_result, lookup), _has_call(lookup_result, lookup)
+        return Callee(CalleeKind.FACTORY, signature, has_call, _find_awaited(find_called(lookup_result, lookup)))
     decorators = {_last_name(decorator) for decorator in lookup_result.node.decorator_list}
     is_shown = decorators <= _SIGNATURE_PRESERVING_DECORATORS
     signature = _signature_from_ast(lookup_result.node.args, lookup_result.module) if is_shown else None
@@ -311,8 +314,13 @@ def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) ->
         return Callee(CalleeKind.FACTORY, _drop_first_parameter(signature))
     if lookup_result.owner is not None and decorators - _SIGNATURE_PRESERVING_DECORATORS:
         return None
-    is_async = is_shown and isinstance(lookup_result.node, ast.AsyncFunctionDef)
-    return Callee(CalleeKind.FUNCTION, signature, is_async=is_async)
+    return Callee(CalleeKind.FUNCTION, signature, awaited=_find_awaited(lookup_result.node) if is_shown else "")
+
+
+def _find_awaited(called: ast.AST | None) -> Literal["", "coroutine", "generator"]:
+    if not isinstance(called, ast.AsyncFunctionDef):
+        return ""
+    return "generator" if has_yield(called) else "coroutine"
 
 
 def _last_name(expression: ast.expr) -> str:
@@ -508,8 +516,8 @@ def inspect_object(target: object) -> Callee:
     except (ValueError, TypeError):
         signature = _POSITIONAL_ONLY_SIGNATURE if target in _CLASSES_WITHOUT_SIGNATURE else None
     kind = CalleeKind.FACTORY if is_factory else CalleeKind.FUNCTION
-    is_async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
-    return Callee(kind, signature, has_call, is_async)
+    awaited: Any = "generator" if is_async_generator(target) else "coroutine" if is_async(target) else ""
+    return Callee(kind, signature, has_call, awaited)
 
 
 def inspect_user_object(target: object, lookup: DefinitionLookup) -> Callee:

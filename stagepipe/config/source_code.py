@@ -27,6 +27,7 @@ from typing import Final
 from stagepipe.core import (
     file_exists,
     import_paths,
+    is_async,
     is_stream,
     is_stream_class,
     names_file,
@@ -628,6 +629,39 @@ def read_class_attribute(uses: object, name: str, lookup: DefinitionLookup) -> o
     assignments = (s for base in bases for s in reversed(base.node.body) if name in get_assigned_names(s))
     value = getattr(next(assignments, None), "value", None)
     return value.value if isinstance(value, ast.Constant) else None
+
+
+def read_is_async(uses: object, lookup: DefinitionLookup) -> bool:
+    """Return whether a call of a stage gives something to await, so far as the source shows.
+
+    An `async def` counts whatever its decorators are: with most of them it stays one.
+    """
+    if not isinstance(uses, str):
+        return is_async(uses)
+    try:
+        called = find_called(lookup.find_target(uses), lookup)
+    except BrokenSourceError:  # target_checks reports it
+        return False
+    return isinstance(called, ast.AsyncFunctionDef) and not has_yield(called)
+
+
+def find_called(definition: object, lookup: DefinitionLookup) -> ast.AST | None:
+    """Return what runs when a function, or an instance of a class, is called; None if the source does not show it."""
+    if isinstance(definition, Definition) and isinstance(definition.node, ast.ClassDef):
+        definition = lookup.resolve_member(definition, "__call__")
+    return definition.node if isinstance(definition, Definition) else None
+
+
+def has_yield(function: ast.AsyncFunctionDef) -> bool:
+    """Return whether a function is a generator."""
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Yield):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            pending += ast.iter_child_nodes(node)
+    return False
 
 
 _TORCH_STREAM_CLASS_NAME: Final = "IterableDataset"

@@ -50,10 +50,12 @@ from stagepipe.config.source_code import (
     StdlibObject,
     find_stdlib_object,
     read_class_attribute,
+    read_is_async,
 )
 from stagepipe.config.suggestions import explain_code, find_intended_key
 from stagepipe.config.value_types import format_value, names_predicate
 from stagepipe.core import (
+    ASYNC_GENERATOR_MESSAGE,
     Problem,
     closest_file_name,
     closest_match,
@@ -66,13 +68,14 @@ from stagepipe.core import (
 from stagepipe.spec import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StageTraits:
     """What the class of a stage says about it. `label` names the class in messages."""
 
     label: str = ""
     is_order_point: bool = False
     takes_whole_items: bool = False
+    is_async: bool = False
     items_per_output: int = 1
 
 
@@ -142,6 +145,7 @@ def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:
         label=Target(uses.value).label,
         is_order_point=is_order_point,
         takes_whole_items=takes_whole_items,
+        is_async=not is_order_point and read_is_async(uses.value, lookup),
         items_per_output=_read_count(stage, "items_per_output", lookup)[0] if is_order_point else 1,
     )
 
@@ -189,6 +193,7 @@ class TargetRole(Enum):
     """What a target is for. It decides which arguments `with` may leave out."""
 
     STAGE = "stage"  # a function receives the item as its first argument
+    PREDICATE = "predicate"  # that of `when`: it receives the item, as a stage does
     ORDER_POINT = "order point"  # built with the arguments of `with`; its methods receive the items
     SOURCE = "source"  # called with the arguments of `with` alone
     SINK = "sink"
@@ -215,6 +220,7 @@ class CallCheck:
         parameters = dict(signature.parameters)
         is_called_with_item = self.callee.kind is CalleeKind.FUNCTION and self.role in {
             TargetRole.STAGE,
+            TargetRole.PREDICATE,
             TargetRole.SINK,
         }
         field_names: set[str] = set()
@@ -349,9 +355,9 @@ class TargetChecker:
         """Check the predicate of a `when`: it is called with an item, as a stage is."""
         when = stage.get("when")
         if isinstance(when, MapNode) and "uses" in when.entries and when.entries.keys() <= {"uses", "with"}:
-            self._check_nested_map(when, TargetRole.STAGE)
+            self._check_nested_map(when, TargetRole.PREDICATE)
         elif isinstance(when, ScalarNode) and (callable(when.value) or names_predicate(when.value)):
-            self._check_target(MapNode({"uses": stage.entries["when"]}, when.location), TargetRole.STAGE)
+            self._check_target(MapNode({"uses": stage.entries["when"]}, when.location), TargetRole.PREDICATE)
 
     def _check_target(self, node: MapNode, role: TargetRole) -> None:
         arguments = node.get("with")
@@ -377,12 +383,10 @@ class TargetChecker:
             entries = {key: entry for key, entry in entries.items() if key == "dataset"}
         field_node = node.get("field") if role is TargetRole.STAGE else None
         field_mapping = field_node if isinstance(field_node, MapNode) else None
-        if role in {TargetRole.STAGE, TargetRole.SINK} and callee.has_call is False:
+        if role in {TargetRole.STAGE, TargetRole.PREDICATE, TargetRole.SINK} and callee.has_call is False:
             message = f"`{label}` has no `__call__`, so it cannot be called with an item"
             self.problems.append(uses.location.make_problem(message, "use a function, or a class with `__call__`"))
-        if callee.is_async and role is not TargetRole.ARGUMENT:
-            message = f"`{label}` is an async function, which nothing awaits here"
-            self.problems.append(uses.location.make_problem(message, "call it in a function, by asyncio.run(...)"))
+        self._check_async(uses, label, callee, role)
         if callee.signature is not None:
             call_check = CallCheck(
                 label=label,
@@ -396,6 +400,20 @@ class TargetChecker:
                 checks_values=not is_dataset,
             )
             self.problems += call_check.check(callee.signature)
+
+    def _check_async(self, uses: ScalarNode, label: str, callee: Callee, role: TargetRole) -> None:
+        """Refuse an `async def` anywhere but in a stage."""
+        is_called_once = callee.kind is CalleeKind.FACTORY and role in {TargetRole.SOURCE, TargetRole.ORDER_POINT}
+        if role is TargetRole.ARGUMENT or is_called_once:
+            return
+        if role is TargetRole.STAGE and callee.awaited == "generator":
+            message, _, hint = ASYNC_GENERATOR_MESSAGE.format(label).partition("; ")
+        elif role is not TargetRole.STAGE and callee.awaited:
+            message = f"`{label}` is an async function, which nothing awaits here"
+            hint = "await it in a stage of its own, or call it in a function, by asyncio.run(...)"
+        else:
+            return
+        self.problems.append(uses.location.make_problem(message, hint))
 
     def _check_argument_names(self, arguments: Node | None) -> Node | None:
         """Check that all keys are strings; return the arguments without the others."""

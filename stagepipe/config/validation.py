@@ -365,21 +365,27 @@ def check_key_combinations(
     yield from _check_fused_source(root, reading)
     source = root.get("source")
     process_stage = source if isinstance(source, MapNode) else MapNode({}, root.location)
-    yield from _check_concurrency(process_stage, "shards" if reading == "shards" else "")
+    yield from _check_concurrency(process_stage, argument="shards" if reading == "shards" else "")
     process_name = "source"
+    lone_reason = _find_lone_reason(process_stage)
     for stage, traits in zip(get_stages(root), stage_traits, strict=True):
         if not _is_true(stage.get("fuse")):
             process_name = stage.get_text("name") or process_name
             process_stage = stage
-        elif (key := _find_lone_key(process_stage)) is not None:
-            message = f"`{process_name}` has `{key}`, so no stage is fused into it"
+            lone_reason = _find_lone_reason(stage, traits)
+        elif lone_reason:
+            message = f"`{process_name}` {lone_reason}, so no stage is fused into it"
             hint = f"remove `fuse`, or call both from one function in `{process_name}`"
             yield stage.entries["fuse"].key_location.make_problem(message, hint)
-        yield from _check_fused(stage, process_name)
-        yield from _check_concurrency(stage)
+        yield from _check_fused(stage, process_name, is_async=traits.is_async)
+        yield from _check_concurrency(stage, is_async=traits.is_async)
         if _exceeds_one(stage, "group") and _exceeds_one(stage, "concurrency"):
             message = "a stage with `group` takes no `concurrency`: its processes work on the same item"
             yield stage.entries["concurrency"].key_location.make_problem(message, "remove `concurrency`, or `group`")
+        elif _exceeds_one(stage, "group") and traits.is_async:
+            message = f"a stage with `group` takes no `async def` (`{traits.label}`): its processes work in step"
+            hint = "remove `group`, or call a function that is none"
+            yield stage.entries["group"].key_location.make_problem(message, hint)
         if traits.is_order_point:
             yield from _check_order_point(stage, traits.label)
         if traits.takes_whole_items:
@@ -423,10 +429,13 @@ def _is_one_worker(entry: MapNode, key: str) -> bool:
     return key == "workers" and isinstance(node, ScalarNode) and node.value == 1
 
 
-def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
+def _check_fused(stage: MapNode, process_name: str, *, is_async: bool) -> Iterator[Problem]:
     """Reject keys that a stage cannot have when it is fused into the process of `process_name`."""
     if not _is_true(stage.get("fuse")):
         return
+    if is_async:
+        message = "an `async def` stage takes no `fuse: true`: it has a process, with an event loop, of its own"
+        yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
     for key in PROCESS_KEYS:
         if stage.get(key) is not None and not _is_one_worker(stage, key):
             message = f"a fused stage takes no `{key}`: it runs in the previous stage's process"
@@ -453,6 +462,18 @@ _NOT_WITH_THREADS: Final = {
     ),
 }
 """Keys that a stage with threads does not take, if they are set, with the reason and the hint."""
+_NOT_WITH_TASKS: Final = {
+    **_NOT_WITH_THREADS,
+    "batch": (
+        "a call takes one item",
+        "remove `batch`; for calls with several items, put stages.Batch before it and stages.Unbatch behind it",
+    ),
+    "stateful": (
+        "its items are worked on side by side",
+        "remove `stateful`, or call a function that is no `async def`",
+    ),
+}
+"""The same for an `async def`."""
 
 
 def _exceeds_one(stage: MapNode, key: str) -> bool:
@@ -460,19 +481,26 @@ def _exceeds_one(stage: MapNode, key: str) -> bool:
     return isinstance(node, ScalarNode) and isinstance(node.value, int) and node.value > 1
 
 
-def _find_lone_key(stage: MapNode) -> str | None:
-    """Return the key of a stage that must be alone in its process, if it has one."""
-    return next((key for key in ("concurrency", "group") if _exceeds_one(stage, key)), None)
+def _find_lone_reason(stage: MapNode, traits: StageTraits | None = None) -> str:
+    """Return why a stage must be alone in its process; "" if it need not."""
+    key = next((key for key in ("concurrency", "group") if _exceeds_one(stage, key)), None)
+    is_async = traits is not None and traits.is_async
+    return f"has `{key}`" if key is not None else "is an `async def`" if is_async else ""
 
 
-def _check_concurrency(stage: MapNode, argument: str = "") -> Iterator[Problem]:
-    """Reject what a stage cannot have beside threads. `argument`: one of a source that reads in one thread."""
-    if not _exceeds_one(stage, "concurrency"):
+def _check_concurrency(stage: MapNode, *, is_async: bool = False, argument: str = "") -> Iterator[Problem]:
+    """Reject what a stage cannot have beside threads and tasks.
+
+    `argument`: one of a source that reads in one thread.
+    """
+    if not (is_async or _exceeds_one(stage, "concurrency")):
         return
-    for key, (reason, hint) in _NOT_WITH_THREADS.items():
+    for key, (reason, hint) in (_NOT_WITH_TASKS if is_async else _NOT_WITH_THREADS).items():
         node = stage.get(key)
         if isinstance(node, MapNode) or _is_true(node):
-            message = f"a stage with `concurrency` takes no `{key}`: {reason}"
+            message = (
+                f"{'an `async def` stage' if is_async else 'a stage with `concurrency`'} takes no `{key}`: {reason}"
+            )
             yield stage.entries[key].key_location.make_problem(message, hint)
     if argument:
         message = f"a source with `{argument}` takes no `concurrency`: a dataset is told one shard at a time"

@@ -99,14 +99,19 @@ from stagepipe.core.stage_context import (
     context,
     derive_seed,
     empty,
+    find_context,
     stage_locals,
+    task_context,
 )
 from stagepipe.core.targets import (
+    ASYNC_GENERATOR_MESSAGE,
     Deferred,
     build_deferred,
     build_target,
     defer,
     has_call_method,
+    is_async,
+    is_async_generator,
     is_class_or_classmethod,
     is_generator,
     require_callable,
@@ -156,6 +161,7 @@ if TYPE_CHECKING:
     from stagepipe.core.source_identity import ContentSamples, SourceFiles, SourceIdentity, describe_files, join_files
 
 __all__ = [
+    "ASYNC_GENERATOR_MESSAGE",
     "DISTRIBUTION",
     "FILE_MODULE_PREFIX",
     "MAX_EPOCH",
@@ -216,6 +222,7 @@ __all__ = [
     "end_if_forked",
     "exit_if_orphaned",
     "file_exists",
+    "find_context",
     "find_field",
     "find_import_path",
     "find_install_command",
@@ -242,6 +249,8 @@ __all__ = [
     "import_paths",
     "import_target",
     "install_command",
+    "is_async",
+    "is_async_generator",
     "is_class_or_classmethod",
     "is_dataclass_instance",
     "is_generator",
@@ -280,6 +289,7 @@ __all__ = [
     "split_by_segment",
     "split_target_path",
     "stage_locals",
+    "task_context",
     "this_process",
     "warn_user",
     "watch_torch_use",

@@ -10,6 +10,7 @@ import hashlib
 import struct
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -99,10 +100,20 @@ class _StageLocals(threading.local):
     context: Context | None = None
     allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
     worker_identity: WorkerIdentity | None = None
+    item_clock: Any = None
+    """Of a thread that has an item: what the watchdog reads while a task works on it. See `StageLoop`."""
 
 
 stage_locals: Final = _StageLocals()
 """Set by the worker loop, for its thread only: threads that a stage starts see no context."""
+
+task_context: Final[ContextVar[Context | None]] = ContextVar("stagepipe_context", default=None)
+"""The context of a task of an `async def` stage, and of what it starts by `asyncio.to_thread`."""
+
+
+def find_context() -> Context | None:
+    """Return the context of the current call; None outside a stage function."""
+    return stage_locals.context or task_context.get()
 
 
 def context() -> Context:
@@ -113,10 +124,11 @@ def context() -> Context:
 
     Raises RuntimeError outside a stage function, and on threads that a stage starts.
     """
-    if stage_locals.context is None:
+    found = find_context()
+    if found is None:
         message = "stagepipe.context() is available only inside a stage function, on the thread that calls it"
         raise RuntimeError(message)
-    return stage_locals.context
+    return found
 
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = "float32") -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from stagepipe.core.errors import UsageError
 from stagepipe.core.imports import TargetError, import_target
@@ -145,6 +145,36 @@ def require_callable(stage: object, uses: object) -> Callable[..., Any]:
         "`__call__` on it"
     )
     raise TargetError(message)
+
+
+def _list_called(target: object) -> tuple[object, object]:
+    """Return what runs when `target`, or an instance of it if it is a class, is called with an item."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    kind = target if inspect.isclass(target) else type(target)
+    return target, inspect.getattr_static(kind, "__call__", None)
+
+
+def is_async(target: object) -> bool:
+    """Whether a call gives something to await: `target` is an `async def`, or the `__call__` of its class is one.
+
+    >>> async def fetch(item):
+    ...     return item
+    >>> is_async(functools.partial(fetch)), is_async(len)
+    (True, False)
+    """
+    return any(map(inspect.iscoroutinefunction, _list_called(target)))
+
+
+ASYNC_GENERATOR_MESSAGE: Final = (
+    "`{}` is an async generator, and an `async def` stage gives one result for an item; return a list of the parts, "
+    "and yield them in a generator function, a stage behind it"
+)
+
+
+def is_async_generator(target: object) -> bool:
+    """Whether `target`, or the `__call__` of its class, is an `async def` with a `yield`."""
+    return any(map(inspect.isasyncgenfunction, _list_called(target)))
 
 
 def is_generator(stage: object) -> bool:

@@ -146,7 +146,12 @@ class CallerRun(EngineRun):
         runner = self._stages.get(stage.name)
         if runner is None:  # it runs elsewhere
             runner = StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, make_private_stage_region())
+            runner.close()
         return runner.cardinality
+
+    def _close_stages(self) -> None:
+        for stage in self._stages.values():
+            stage.close()
 
     def wait_for_source(self) -> SourceIdentity:
         """Return what the source read when it was built."""
@@ -250,7 +255,8 @@ class InlineRun(CallerRun):
         )
 
     def close(self) -> None:
-        """End the run: its clocks stop."""
+        """End the run: its stages are closed, and its clocks stop."""
+        self._close_stages()
         if self._cpu_ns is None:
             self._cpu_ns = process_time_ns() - self._cpu_started_ns
             self._statistics.end()

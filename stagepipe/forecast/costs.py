@@ -371,6 +371,7 @@ def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]
         (stage.cpus is not None, f"{subject} sets `cpus`"),
         (stage.device is not None, f"{subject} sets `device`"),
         (stage.concurrency > 1, f"{subject} sets `concurrency`"),
+        (stage.is_async, f"{subject} is an `async def`"),
         (stage.group > 1, f"{subject} sets `group`"),
     ]
 

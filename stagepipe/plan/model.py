@@ -210,8 +210,8 @@ class ProcessPlan:
 
     @property
     def thread_count(self) -> int:
-        """The number of threads of each worker that work on items; 0: its main thread does."""
-        return self.first_stage.concurrency if self.first_stage.concurrency > 1 else 0
+        """The number of threads of each worker that have items; 0: its main thread works on them."""
+        return self.first_stage.concurrency if self.first_stage.has_items_in_progress else 0
 
     @property
     def makes_parts(self) -> bool:

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stagepipe.core import stage_locals
+from stagepipe.core import find_context
 
 RECORD_SEPARATOR: Final = "\x1e"
 WARNINGS_LOGGER: Final = "py.warnings"
@@ -178,7 +178,7 @@ def _make_output_record(record: logging.LogRecord, formatter: logging.Formatter)
 
     trace = record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else "")
     stack = record.stack_info or ""
-    context = stage_locals.context
+    context = find_context()
     return OutputRecord(
         time_s=record.created,
         level=record.levelno,

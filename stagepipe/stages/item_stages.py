@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from stagepipe.core import SKIP, MissingFieldError, list_fields, read_fields
+from stagepipe.core import SKIP, MissingFieldError, is_async, is_async_generator, list_fields, read_fields
 
 
 class Filter:
@@ -27,6 +27,7 @@ class Filter:
                 f"Filter: where is {where!r}, not a callable; give a function, in YAML "
                 "`where: {uses: my_ops.is_sharp}`"
             )
+        _refuse_async("Filter", "where", where)
         self.where = where
 
     def __call__(self, item: Any) -> Any:
@@ -55,11 +56,21 @@ class FlatMap:
                 f"FlatMap: function is {function!r}, not a callable; give a function, in YAML "
                 "`function: {uses: my_ops.tiles}`"
             )
+        _refuse_async("FlatMap", "function", function)
         self.function = function
 
     def __call__(self, item: Any) -> Iterator[Any]:
         """Yield the items."""
         yield from self.function(item)
+
+
+def _refuse_async(stage: str, argument: str, function: object) -> None:
+    if is_async(function) or is_async_generator(function):
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise TypeError(
+            f"{stage}: {argument} is the async function `{name}`, which nothing awaits; await it in a stage of its own "
+            "before, and use its result here"
+        )
 
 
 class _FieldList:

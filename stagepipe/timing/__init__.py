@@ -6,6 +6,7 @@ trace_buffer  what a process did when, record by record; only in a run that is t
 """
 
 from stagepipe.timing.board import (
+    AWAITING,
     LAYOUT_VERSION,
     QUEUE_COUNT_WORDS,
     QUEUE_SUM_WORD,
@@ -50,6 +51,7 @@ from stagepipe.timing.trace_buffer import (
 )
 
 __all__ = [
+    "AWAITING",
     "BUCKET_COUNT",
     "HISTOGRAM_WORDS",
     "LAYOUT_VERSION",

@@ -161,6 +161,10 @@ def region_word_count(stage_count: int, slot_count: int = 0) -> int:
     )
 
 
+AWAITING = 1
+"""What a slot says instead of a time while no code works on its item, which waits for something outside."""
+
+
 class ItemSlot:
     """The item of one of several threads in a process."""
 
@@ -184,7 +188,7 @@ class ItemSlot:
 
     @property
     def running_since_ns(self) -> int:
-        """Since when the stage's code works on the item; 0 while it does not."""
+        """Since when the stage's code works on the item; AWAITING, or 0 while it waits for the process."""
         return self._words[-1]
 
     @running_since_ns.setter

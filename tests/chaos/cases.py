@@ -42,6 +42,8 @@ _WITH_THREADS = {
 }
 """Stages, and what they become with threads: only the item's own generator is seeded there."""
 
+_WITH_TASKS = {"same": "same_task", "slow": "slow_task", "context_drawn": "drawn_task"}
+
 
 _STAGES = StageKinds(
     ("same", "slow", "nested", "drawn", "Keeping", "drawn_parts", "OwnGenerators"),
@@ -68,6 +70,7 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
         stages = _batch_dataset(rnd, source)
         mode = "auto" if mode == "pipe" else mode  # a batch may be too large for a pipe between several workers
     stages = add_threads(add_conditions(stages, random.Random(f"when {seed}")), random.Random(f"threads {seed}"))
+    stages = add_tasks(stages, random.Random(f"tasks {seed}"))
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -111,6 +114,7 @@ def make_kill_case(seed: int) -> Case:
         mode = "auto" if mode == "pipe" else mode  # a batch may be too large for a pipe between several workers
     stages = add_conditions(stages, random.Random(f"when kills {seed}"))
     stages = add_threads(stages, random.Random(f"threads kills {seed}"))
+    stages = add_tasks(stages, random.Random(f"tasks kills {seed}"))
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -291,6 +295,17 @@ def add_threads(stages: list[dict[str, Any]], rnd: random.Random) -> list[dict[s
         and not (entry.get("fuse") or entry.get("batch") or is_fused_to or "DrawnChoice" in str(entry.get("when")))
         else entry
         for entry, is_fused_to in zip(stages, has_fused, strict=True)
+    ]
+
+
+def add_tasks(stages: list[dict[str, Any]], rnd: random.Random) -> list[dict[str, Any]]:
+    """Return the stages, half of those with `concurrency` as an `async def`, where there is one that does the same."""
+    tasks = {f"{STAGES}.{name}": f"{STAGES}.{task}" for name, task in _WITH_TASKS.items()}
+    return [
+        {**entry, "uses": tasks.get(entry["uses"], entry["uses"])}
+        if "concurrency" in entry and rnd.random() < 0.5
+        else entry
+        for entry in stages
     ]
 
 

@@ -58,7 +58,7 @@ def _iter_simpler_stages(stage: Case) -> Iterator[Case]:
         yield {**stage, "workers": 1}
         yield {**stage, "workers": stage["workers"] - 1}
     if stage.get("uses", "").startswith("tests.chaos.stages.") and not stage["uses"].endswith(
-        (".same", ".slow", ".number")
+        (".same", ".slow", ".number", "_task")
     ):
         uses = "number" if stage["uses"].endswith(("text", "arrays", "image", "loaned")) else "same"
         arguments = {"with": stage["with"]} if uses == "number" else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -259,6 +260,20 @@ def parts(item: Any, salt: int) -> Iterator[Any]:
 def slow(item: Any) -> Any:
     time.sleep(random.Random(time.perf_counter_ns()).random() * 0.005)
     return item
+
+
+async def same_task(item: Any) -> Any:
+    return item
+
+
+async def slow_task(item: Any) -> Any:
+    await asyncio.sleep(random.Random(time.perf_counter_ns()).random() * 0.005)
+    return item
+
+
+async def drawn_task(item: Any) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return context_drawn(item)
 
 
 class Keeping:

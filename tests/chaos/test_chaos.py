@@ -113,7 +113,7 @@ def test_threads_and_stages_that_hang_are_among_the_cases():
         stages = [entry for seed in range(500) for entry in make(seed)["config"]["stages"]]
         threaded = [entry for entry in stages if entry.get("concurrency", 1) > 1]
         names = {entry["uses"].rpartition(".")[2] for entry in threaded}
-        assert {"number", "parts", "context_parts", "dropped", "flaky"} <= names
+        assert {"number", "parts", "context_parts", "dropped", "flaky", "same_task", "slow_task"} <= names
         assert any("when" in entry for entry in threaded)
         assert any("timeout" in entry for entry in stages)
 

@@ -117,7 +117,7 @@ COMMANDS = [
     wrong("validate train.yaml stages.double.uses=my_ops.SIZE", "`my_ops.SIZE` is a constant (3)"),
     wrong("validate train.yaml source.uses=my_ops.SIZE source.with=null", "`my_ops.SIZE` is a constant (3)"),
     wrong("validate train.yaml stages.double.uses=my_ops.Resize stages.double.with.size=3", "has no `__call__`"),
-    wrong("validate train.yaml stages.double.uses=my_ops.fetch", "`my_ops.fetch` is an async function", "asyncio.run"),
+    wrong("validate train.yaml stages.double.when=my_ops.fetch", "`my_ops.fetch` is an async function", "asyncio.run"),
     wrong("validate train.yaml stages.double.uses=my_ops.crop", "needs the argument `size`"),
     wrong("validate train.yaml stages.double.with.factor=3", "`my_ops.double` has no argument `factor`"),
     wrong("validate train.yaml sink.uses=sinks.npz", "did you mean `stagepipe.sinks.npz`?"),

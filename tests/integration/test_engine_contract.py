@@ -61,6 +61,13 @@ def test_maps_generators_skips_and_filters_yield_what_plain_calls_yield(engine):
     assert run(config, engine) == expected
 
 
+def test_an_async_function_draws_the_same_everywhere(engine):
+    config = pipeline(stage("double"), stage("tests.support.async_stages.draws"), seed=3)
+    results = run(config, engine, epochs=2)
+    assert results == outputs(config, inline=True, epochs=2)
+    assert [item for item, *_ in results] == [2 * n for n in N] * 2
+
+
 def test_nested_generators_that_may_be_empty_fused_and_not(engine):
     config = pipeline(stage("parts", fuse=True), stage("parts"), stage("two", fuse=True), stage("same"))
     assert run(config, engine, workers=3) == [pair for item in generated(generated(N)) for pair in two(item)]

@@ -1,9 +1,106 @@
-"""Calls to a server with faults: `async def` stages beside other tools."""
+"""Calls to a server with faults: `async def` stages beside other tools.
+
+Each contestant makes 3,000 calls, 32 at a time, in a process of its own and takes a turn in each round. The server is a
+process apart, whose CPU and memory do not count.
+"""
 
 from __future__ import annotations
 
-from tests.programs.tables import Table
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any, NamedTuple
+
+from benchmarks.common.turn import ROOT, adopt_orphans, run_turn
+from tests.programs.faulty_server import FAULTS
+from tests.programs.sources import find_python
+from tests.programs.tables import Row, Table
+
+_ITEMS, _CONCURRENCY, _ROUNDS = 3_000, 32, 3
+_LIMIT_S = 120.0
+
+
+class _Contestant(NamedTuple):
+    name: str
+    label: str
+    notes: str
+    packages: Sequence[str] = ()
+    """Of its own environment; none: it runs in that of the project."""
+
+
+_CONTESTANTS = (
+    _Contestant("stagepipe", "stagepipe, `async def`, `concurrency: 32`", "limits and retries are keys of the stage"),
+    _Contestant("threads", "stagepipe, threads, `concurrency: 32`", "http.client: aiohttp is not for threads"),
+    _Contestant(
+        "spdl",
+        "SPDL, `pipe(concurrency=32)`",
+        "all in one process; limits and retries are in the function",
+        ("spdl", "aiohttp"),
+    ),
+    _Contestant("ray", "Ray Data, an async actor", "limits and retries are in the function"),
+)
+
+
+@contextmanager
+def run_server() -> Iterator[str]:
+    """Start the server and give its address."""
+    command = [sys.executable, "-m", "tests.programs.faulty_server"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.terminate()
+
+
+def measure(items: int, concurrency: int, rounds: int, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return what each contestant did in each round."""
+    adopt_orphans()
+    pythons = {
+        each.name: str(find_python(each.name, each.packages)) if each.packages else sys.executable
+        for each in _CONTESTANTS
+        if each.name in names
+    }
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
+    with run_server() as address:
+        for turn in range(rounds):
+            for name, python in pythons.items() if turn % 2 == 0 else reversed(pythons.items()):
+                job = {
+                    "contestant": name,
+                    "url": f"{address}/{name}-{turn}",
+                    "items": items,
+                    "concurrency": concurrency,
+                }
+                found[name].append(
+                    run_turn("tests.programs.callers", job, _LIMIT_S, samples_memory=True, python=python)
+                )
+    return found
+
+
+def _compare() -> Sequence[Row]:
+    found = measure(_ITEMS, _CONCURRENCY, _ROUNDS, [each.name for each in _CONTESTANTS])
+    return [_make_row(each, found[each.name]) for each in _CONTESTANTS]
+
+
+def _make_row(contestant: _Contestant, turns: Sequence[dict[str, Any]]) -> Row:
+    rates = [turn["items_per_s"] for turn in turns]
+    return {
+        "calls by": contestant.label,
+        "items/s": f"{median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
+        "lost": str(sum(turn["lost"] + turn["doubled"] for turn in turns)),
+        "order": "kept" if all(turn["in_order"] for turn in turns) else "not kept",
+        "CPU": f"{median(turn['cpu_s'] for turn in turns) / _ITEMS * 1e3:.2f} ms",
+        "memory": f"{median(turn['pss_bytes'] for turn in turns) / 1e6:,.0f} MB",
+        "first item": f"{median(turn['first_s'] for turn in turns):.2f} s",
+        "notes": contestant.notes,
+    }
+
 
 TABLE = Table(
-    name="async", headings=("calls by", "items/s", "lost", "order", "CPU", "memory", "first item", "notes"), cases={}
+    name="async",
+    headings=("calls by", "items/s", "lost", "order", "CPU", "memory", "first item", "notes"),
+    cases={"calls": _compare},
 )
+assert sum(FAULTS.values()) < 1

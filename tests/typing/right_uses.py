@@ -29,6 +29,15 @@ def decode(data: bytes, quality: int = 3) -> Sample:
     raise NotImplementedError
 
 
+async def embed(sample: Sample) -> str:
+    return str(sample.label)
+
+
+class Client:
+    async def __call__(self, sample: Sample) -> Sample | Skip:
+        return sample
+
+
 def tiles(sample: Sample) -> Iterator[Image]:
     yield sample.image
 
@@ -87,6 +96,8 @@ assert_type(samples.map(bright, workers={"min": 1, "max": 8}), PipelineBuilder[S
 assert_type(samples.map(Resize(224)), PipelineBuilder[Image])
 assert_type(samples.map(lambda sample: sample.label), PipelineBuilder[int])
 assert_type(samples.map("my_package.decode"), PipelineBuilder[Any])
+assert_type(samples.map(embed, concurrency=8, timeout="5s"), PipelineBuilder[str])
+assert_type(samples.map(defer(Client), concurrency=8), PipelineBuilder[Sample])
 assert_type(from_source(["a"]).map(read).map(functools.partial(decode, quality=5)), PipelineBuilder[Sample])
 assert_type(from_source(["1"]).map(int), PipelineBuilder[int])
 assert_type(from_source(["1"]).map(Path), PipelineBuilder[Path])

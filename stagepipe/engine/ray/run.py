@@ -342,6 +342,7 @@ class RayRun(CallerRun):
 
     def close(self) -> None:
         """End the cluster if the run has started it. The record stays."""
+        self._close_stages()
         self._statistics.end()
         try:
             self._end_epoch()

@@ -2,6 +2,7 @@
 
 stage         StageRunner: builds one stage, calls it, times it and seeds it; `when`
 chain         StageChain: the fused stages of a process, called one after the other; retries
+event_loop    StageLoop: runs the tasks of an `async def` stage; loaded where there is one
 source        SourceRunner: the source as the first stage of a chain; SourceReader reads it from any item on
 grouping      what an order point does: groups of leaves, and their lineage
 fields        `field`, `as` and `into`: a function applied to fields of an item

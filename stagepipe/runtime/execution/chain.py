@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from stagepipe.core import SKIP, Key, Skip
 from stagepipe.runtime.execution.cache import make_cached_call
-from stagepipe.runtime.execution.errors import StageError
+from stagepipe.runtime.execution.errors import CallTimeoutError, StageError
 from stagepipe.runtime.execution.stage import ItemCall, Route, StageCall, StageRunner
 from stagepipe.runtime.protocol import ForcedSkip, UnbatchedRange, UnpicklableResultError, WorkerDiedError
 from stagepipe.timing import ProcessRegion, TraceKind
@@ -65,6 +65,9 @@ class ChunkInHand:
             for stage, share_ns in self.shares_ns:
                 stage.count_items(self.prefix[0] if self.prefix else first, count, share_ns)
 
+
+_DEFAULT_TIMEOUTS: Final = 3
+"""How often a task may exceed its `timeout` unless `retries` is set: as often as an item may kill a worker."""
 
 RestoreInput = Callable[[], Any]
 """Returns a fresh copy of the input at each call."""
@@ -114,11 +117,17 @@ def call_with_retries(
             return attempt()
         except StageError as error:
             error.attempts = attempts
-            if restore_inputs is None or error.is_mistake or attempts > (stage.plan.retries or 0):
+            if restore_inputs is None or error.is_mistake or attempts > _count_retries(stage, error):
                 raise
         attempts += 1
         stage.count_retry(perf_counter_ns() - started_ns)
         inputs[:] = restore_inputs()
+
+
+def _count_retries(stage: StageRunner, error: StageError) -> int:
+    """Return how often the item may be tried again. Where `retries` is not set, a timeout counts like a kill."""
+    default = _DEFAULT_TIMEOUTS - 1 if isinstance(error.cause, CallTimeoutError) else 0
+    return default if stage.plan.retries is None else stage.plan.retries
 
 
 def invoke_with_retries(stage: StageRunner, invoke: StageCall, keys: Sequence[Key], values: list[Any]) -> list[Any]:
@@ -128,7 +137,7 @@ def invoke_with_retries(stage: StageRunner, invoke: StageCall, keys: Sequence[Ke
     skipped. A StageError stands in the place of each.
     """
     one_by_one = stage.skips_failures and len(keys) > 1
-    restore_values = snapshot_input(values) if one_by_one or stage.plan.retries else None
+    restore_values = snapshot_input(values) if one_by_one or _may_be_repeated(stage) else None
 
     def attempt() -> list[Any]:
         results = invoke(keys, values)
@@ -519,6 +528,11 @@ def _make_skip_error(skip: ForcedSkip) -> StageError | None:
     return StageError(skip.stage, skip.key, WorkerDiedError(skip.error), skip.kill_count) if skip.error else None
 
 
+def _may_be_repeated(stage: StageRunner) -> bool:
+    plan = stage.plan
+    return bool(plan.retries) or (plan.is_async and plan.timeout_ns is not None and plan.retries is None)
+
+
 def _invoke_traced(stage: StageRunner, keys: Sequence[Key], values: list[Any]) -> list[Any]:
     begin_ns, is_failed = perf_counter_ns(), True
     try:
@@ -552,7 +566,7 @@ def _select_call(stage: StageRunner) -> StageCall:
     """
     plan = stage.plan
     is_batch = plan.batch is not None
-    is_repeated = plan.retries or (is_batch and stage.skips_failures)
+    is_repeated = _may_be_repeated(stage) or (is_batch and stage.skips_failures)
     call: StageCall = stage.invoke if stage.trace is None else partial(_invoke_traced, stage)
     if is_repeated:
         call = partial(invoke_with_retries, stage, call)

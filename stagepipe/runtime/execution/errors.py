@@ -69,6 +69,19 @@ class UncachableResultError(StagepipeError):
         )
 
 
+class AsyncResultError(StagepipeError):
+    """A stage that is no `async def` gave something to await. It ends the run: the stage itself is wrong."""
+
+    def __init__(self, stage: str, result: Any) -> None:
+        """`result` is a coroutine or an async generator."""
+        if hasattr(result, "close"):
+            result.close()  # so that nothing warns that it was never awaited
+        super().__init__(
+            f"stage {stage} returned {type(result).__name__.replace('_', ' ')} `{result.__qualname__}`, which nothing "
+            "awaits; name the `async def` itself in `uses`, or call it in an `async def` that awaits it"
+        )
+
+
 class NoneConditionError(NoneResultError):
     """The predicate of a `when` gave None. It ends the run: the predicate itself is wrong.
 
@@ -81,6 +94,14 @@ class NoneConditionError(NoneResultError):
         place = f"item {item}" if item else "an item"
         hint = "did you forget `return`? Return True or False"
         StagepipeError.__init__(self, f"stage {stage}: the predicate of `when` returned None for {place}: {hint}")
+
+
+class CallTimeoutError(TimeoutError):
+    """A task of an `async def` stage was cancelled, because it exceeded the stage's `timeout`."""
+
+
+class CallAbandonedError(BaseException):
+    """The result of a task is not wanted any more. No failure: nothing counts, retries or skips it."""
 
 
 class StageError(Exception):
@@ -99,7 +120,7 @@ class StageError(Exception):
     @property
     def is_mistake(self) -> bool:
         """Whether the stage itself is wrong, whatever the item: the run ends, without a retry or a skip."""
-        return isinstance(self.cause, (NoneResultError, UncachableResultError))
+        return isinstance(self.cause, (NoneResultError, UncachableResultError, AsyncResultError))
 
     def describe(self, worker: int, hint: str = "") -> str:
         """Return the message of the run's error: stage, worker, item, the error's text and a hint."""

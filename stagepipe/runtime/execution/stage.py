@@ -12,14 +12,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from types import GeneratorType
-from typing import Any, Final, NoReturn
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from stagepipe.core import (
+    ASYNC_GENERATOR_MESSAGE,
     MISSING,
     ArenaFullError,
     Context,
@@ -30,6 +32,9 @@ from stagepipe.core import (
     derive_seed,
     end_forked_child,
     find_field,
+    import_target,
+    is_async,
+    is_async_generator,
     make_missing_error,
     require_callable,
     stage_locals,
@@ -37,6 +42,8 @@ from stagepipe.core import (
 )
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.errors import (
+    AsyncResultError,
+    CallAbandonedError,
     NoneConditionError,
     NoneResultError,
     StageError,
@@ -65,6 +72,9 @@ from stagepipe.timing import (
     TraceKind,
     region_word_count,
 )
+
+if TYPE_CHECKING:
+    from stagepipe.runtime.execution.event_loop import StageLoop
 
 Predicate = Callable[[Any], object]
 """Whether a stage runs on an item."""
@@ -164,7 +174,8 @@ _MIN_MEAN_NAMED_NS: Final = 20_000
 _ITEMS_PER_FLUSH: Final = 1024
 """The items after which their run times go to the board: NumPy adds so many in the time of a few."""
 
-_ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType})
+_ASYNC_TYPES: Final = frozenset({CoroutineType, AsyncGeneratorType})
+_ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType, *_ASYNC_TYPES})
 """Results of several items that are left to a call for each item: a mistake, and several parts."""
 
 _COUNTS: Final = (
@@ -211,6 +222,9 @@ class StageRunner:
         self._config_dir = config_dir
         self._pid = this_process.pid
         """The process that runs it: a child that its code forks ends where it leaves that code."""
+        self.event_loop: StageLoop | None = None
+        """Where its tasks run, if its function is `async def`."""
+        self._async_target: Any = None
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self.epoch = 0
@@ -248,7 +262,7 @@ class StageRunner:
         plan = self.plan
         install_torch_import_hook()
         with UserCode(self._describe()):
-            target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
+            target = self._build_target()
         self.cardinality = infer_cardinality(target)
         own_generators = find_own_generators(target) if plan.reseed else None
         self._has_own_generators = own_generators is not None
@@ -261,8 +275,9 @@ class StageRunner:
         self._runs_users_predicate = isinstance(plan.when, Target)
         is_seeded = plan.reseed and self._runs_users_predicate
         self._seed_predicate = _make_seeder(find_own_generators(self._predicate)) if is_seeded else None
+        own_target, target = target, self._wrap_async(target)
         uses_fields = any(setting is not None for setting in (plan.field, plan.as_, plan.into))
-        if uses_fields or find_array_ignoring_transform(target) is not None:
+        if uses_fields or find_array_ignoring_transform(own_target) is not None:
             batched = plan.batch is not None
             target = FieldAdapter(
                 target,
@@ -280,7 +295,44 @@ class StageRunner:
             _ = self.order_point if plan.is_order_point else self.function  # raises where the target is neither
         # All that a stage raises is its error, SystemExit included. Ctrl-C, which workers ignore, is the caller's.
         handles_sigint = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-        self._propagated_errors = (ArenaFullError, KeyboardInterrupt) if handles_sigint else (ArenaFullError,)
+        errors = (ArenaFullError, CallAbandonedError)
+        self._propagated_errors = (*errors, KeyboardInterrupt) if handles_sigint else errors
+
+    def _build_target(self) -> Any:
+        """Build the target: that of an `async def` on the thread of its loop."""
+        plan = self.plan
+        build = partial(build_target, plan.target.uses, plan.target.arguments, self._config_dir)
+        if not plan.is_async:
+            return build()
+        from stagepipe.runtime.execution.event_loop import StageLoop  # it imports asyncio
+
+        if isinstance(plan.target.uses, str):
+            import_target(plan.target.uses, self._config_dir)  # modules belong to the main thread
+        self.event_loop = StageLoop(self.label, plan.timeout_ns)
+        try:
+            return self.event_loop.build(build)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wrap_async(self, target: Any) -> Any:
+        """Return a target that is called and returns, where a call of `target` gives something to await."""
+        if is_async_generator(target):
+            raise TargetError(ASYNC_GENERATOR_MESSAGE.format(self.plan.target.label))
+        if not is_async(target):
+            return target
+        if self.event_loop is None:
+            raise TargetError(
+                f"`{self.plan.target.label}` gives an async function, but its source does not show that; name an "
+                "`async def`, or a class whose `__call__` is one, in `uses`"
+            )
+        self._async_target = target
+        return self.event_loop.wrap(target)
+
+    def close(self) -> None:
+        """End the stage's event loop, if it has one, after the target's `close` has run on it."""
+        if self.event_loop is not None:
+            self.event_loop.close(self._async_target)
 
     def start_epoch(self, epoch: int) -> None:
         """Start an epoch, or a part of it after a seek."""
@@ -431,6 +483,8 @@ class StageRunner:
         if this_process.pid != self._pid:
             self.end_forked_child(key)
         if type(result) in _ONE_BY_ONE_TYPES:
+            if type(result) in _ASYNC_TYPES:
+                raise self.record_failure(key, AsyncResultError(self.label, result))
             if result is not None:
                 return result  # a generator: its parts are timed
             if self.refuses_none:

@@ -20,7 +20,7 @@ from stagepipe.runtime.flow import IN_FLIGHT_MEMORY_FRACTION
 from stagepipe.runtime.protocol import ArenaFullEvent, format_item
 from stagepipe.runtime.supervisor.recovery import Stall
 from stagepipe.runtime.supervisor.workers import WorkerProcess, WorkerSlot
-from stagepipe.timing import Board, ProcessCounter, ProcessRegion, ProcessState, StageCounter
+from stagepipe.timing import AWAITING, Board, ProcessCounter, ProcessRegion, ProcessState, StageCounter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +168,8 @@ class _WorkerObservation:
     starting_ns: int = 0
     ages_ns: Mapping[tuple[Key, int], int] = field(default_factory=dict)
     """Of items in progress on threads, by key and by when the stage's code went on with it; `key` is the oldest."""
+    is_awaiting: bool = False
+    """Whether no code works on any of them: what waits is limited by its worker."""
 
 
 class Watchdog:
@@ -234,7 +236,8 @@ class Watchdog:
         else:
             observation = self._observe_item(region, worker, previous, elapsed_ns)
             stage = _get_current_stage(worker, observation)
-            if stage.timeout_ns and observation.item_age_ns > max(stage.timeout_ns, _MIN_TIMEOUT_NS):
+            is_running = not observation.is_awaiting
+            if stage.timeout_ns and is_running and observation.item_age_ns > max(stage.timeout_ns, _MIN_TIMEOUT_NS):
                 limit = format_ns(stage.timeout_ns)
                 key = observation.key if observation.ages_ns else ()
                 worker.kill_after_timeout(f"exceeded its `timeout` of {limit} and was killed", key)
@@ -322,8 +325,10 @@ def _observe_slots(region: ProcessRegion, previous: _WorkerObservation, elapsed_
     }
     if not ages_ns:
         return _WorkerObservation()
-    oldest = max(ages_ns, key=ages_ns.__getitem__)
-    return _WorkerObservation(key=oldest[0], item_age_ns=ages_ns[oldest], ages_ns=ages_ns)
+    oldest = max(ages_ns, key=lambda each: (each[1] != AWAITING, ages_ns[each]))
+    return _WorkerObservation(
+        key=oldest[0], item_age_ns=ages_ns[oldest], ages_ns=ages_ns, is_awaiting=oldest[1] == AWAITING
+    )
 
 
 def _get_current_stage(worker: WorkerProcess, observation: _WorkerObservation) -> StagePlan:

@@ -443,7 +443,9 @@ class Worker:
             self._control.wait(_COMMAND_WAIT_S)
 
     def close(self) -> None:
-        """Write the last counters and the end state to the board."""
+        """Close the stages; write the last counters and the end state to the board."""
+        for stage in self._stages:
+            stage.close()
         self._upkeep.close()
 
 

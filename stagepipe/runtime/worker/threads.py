@@ -1,7 +1,8 @@
 """Several items in progress in one worker, each on a thread of its own: the `concurrency` of a stage.
 
 In the worker's process. For functions that wait or release the interpreter's lock: the threads share the stage's
-object, where several workers would each build their own.
+object, where several workers would each build their own. A thread of an `async def` stage waits for its task, which
+runs on the stage's event loop.
 
 - Only the main thread receives, sends, allocates shared memory and writes counters. A thread asks it for what it needs
   and waits for the answer. The main thread answers while it waits for items or for threads, never inside a send.
@@ -96,6 +97,7 @@ class ItemThread:
     def run(self, main: MainThread, identity: Any) -> None:
         """Work on one item after another."""
         stage_locals.worker_identity = identity
+        stage_locals.item_clock = self.slot
         stage_locals.allocate = partial(
             allocate_shared, lambda nbytes: self._ask(partial(main.loan, nbytes)), main.outbound
         )
@@ -197,10 +199,15 @@ class ConcurrentRole(StageRole):
         return len(self._idle) == len(self._threads) and super().is_idle
 
     def drain(self) -> None:
-        """Wait until no thread has an item. What they still send is dropped."""
+        """Wait until no thread has an item. What they still send is dropped, and tasks are cancelled."""
         self._is_draining = True
+        loop = self._stage.event_loop
+        if loop is not None:
+            loop.abandon()
         while len(self._idle) < len(self._threads):
             self._wait()
+        if loop is not None:
+            loop.resume()
         self._is_draining = False
 
     def step(self) -> None:

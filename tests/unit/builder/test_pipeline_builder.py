@@ -192,7 +192,7 @@ def test_arguments_reach_the_class_as_they_were_written():
         (lambda start: start.map(Scale), r"write \.map\(defer\(Scale, \.\.\.\)\)"),
         (lambda start: start.map(3), "expected a function, found int"),
         (lambda start: start.map(operator), "expected a function, found module"),
-        (lambda start: start.map(wait), "coroutine function"),
+        (lambda start: start.filter(wait), "coroutine function"),
         (lambda start: start.sink(print).map(double), r"follows \.sink"),
         (list, r"with builder\.open\(\) as pipeline"),
         (lambda _: from_source(Scale), r"from_source\(defer\(Scale, \.\.\.\)\)"),
