@@ -96,7 +96,7 @@ def test_a_task_that_takes_too_long_is_cancelled_and_tried_again(retries, inline
     config = pipeline(tasks("SlowAtFirst", with_=arguments, timeout="0.3s", **keys), source=60)
     with Pipeline(config, inline=inline) as running:
         assert list(running) == list(range(60))
-        report = running.report()
+    report = running.report()
     assert len(path.read_text().split()) == 3
     assert len(set(path.read_text().split())) == 1  # the worker has lived on
     assert report.restarts == ()
