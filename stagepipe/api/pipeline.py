@@ -521,9 +521,13 @@ class Pipeline(Generic[T_co]):
         """Whether the run has started."""
         return self._run is not None
 
-    def progress(self) -> LiveRun:
-        """Return the figures of the run as it goes: counts, rates and what limits it; starts it if needed."""
-        return self._ensure_started().progress()
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the figures of the run as it goes: counts, rates and what limits it; starts it if needed.
+
+        `detailed`: with the percentiles of stages and hops, and the memory of the workers, which take about a
+        millisecond of CPU for each worker. An engine without workers has none.
+        """
+        return self._ensure_started().progress(detailed=detailed)
 
     @property
     def trace_path(self) -> Path | None:

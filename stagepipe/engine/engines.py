@@ -82,8 +82,11 @@ class EngineRun(ABC):
         """Return what the source read when it was built, which this waits for; None if the run has failed before."""
 
     @abstractmethod
-    def progress(self) -> LiveRun:
-        """Return the figures of the run as it is; those at its end once it has ended."""
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the figures of the run as it is; those at its end once it has ended.
+
+        `detailed`: with the percentiles and the memory, where the engine measures them.
+        """
 
     @abstractmethod
     def make_record(self) -> RunRecord:

@@ -157,8 +157,9 @@ class CallerRun(EngineRun):
         """Return what the source read when it was built."""
         return self._source_identity
 
-    def progress(self) -> LiveRun:
-        """Return the progress of the run."""
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the progress of the run. It has no details."""
+        del detailed
         return self._progress.take(self._statistics.take_snapshot(), self.items_in, self._source_reader.epoch_items)
 
 

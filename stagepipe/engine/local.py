@@ -230,10 +230,10 @@ class LocalRun(EngineRun):
         """The items that failed and were skipped."""
         return self._supervisor.dead_letters
 
-    def progress(self) -> LiveRun:
+    def progress(self, *, detailed: bool = False) -> LiveRun:
         """Return the figures of the run as it is; those at its end once it has ended."""
         if not self._is_closed:
-            self._last_figures = self._figures.take()
+            self._last_figures = self._figures.take(detailed=detailed)
         return self._last_figures
 
     def count_files(self, files: int) -> None:

@@ -12,6 +12,7 @@ advice       the config change to try
 verdict      what limits the run, and how sure that is: the first rule that applies, and the best change
 comparison   two runs: what differs, and whether beyond their noise
 live         a run while it goes: one struct for progress, `stagepipe top`, metrics and series
+scalars      the figures of a LiveRun or a Report as a flat dict, for experiment trackers
 trace        what each process did when, as a file for Perfetto
 render/      the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         render_report,
         render_summary,
     )
+    from stagepipe.report.scalars import to_scalars
     from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceTrack, write_trace
     from stagepipe.report.utilization import (
         CONSUMER,
@@ -165,6 +167,7 @@ __all__ = [
     "render_report",
     "render_summary",
     "to_json",
+    "to_scalars",
     "write_trace",
 ]
 

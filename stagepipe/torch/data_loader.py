@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
 from stagepipe.core import UsageError
-from stagepipe.report import Report
+from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, UntoldStream
 from stagepipe.stages import collate_as_torch
 from stagepipe.torch.loader import Loader
@@ -124,6 +124,12 @@ class DataLoader(TorchDataLoader[T_co]):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the next iteration at a saved position; later ones are whole epochs. The workers may be others."""
         self._saved = dict(state_dict) or None
+
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the figures of the epoch under way, as `stagepipe.Pipeline.progress`. Raises UsageError before it."""
+        if self._run is None:
+            raise UsageError("this DataLoader has no figures before it is iterated over")
+        return self._run.loader.progress(detailed=detailed)
 
     def report(self) -> Report:
         """Return the report of the epoch under way, or of the last one. Raises UsageError before the first."""

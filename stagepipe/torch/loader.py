@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from stagepipe.api import Pipeline
 from stagepipe.core import StagepipeError, UsageError, fold_internal_frames, folds_frames_of_methods
 from stagepipe.plan import EvenMode, Shard
-from stagepipe.report import Report
+from stagepipe.report import LiveRun, Report
 from stagepipe.torch.ranks import RankChoice, RankOrigin, RankTopology
 from stagepipe.torch.shared_pipeline import SharedPipeline
 from stagepipe.torch.transfer import DeviceTransfer, to_tensors
@@ -173,6 +173,10 @@ class Loader:
         self.pipeline.load_state_dict(state_dict, allow_changed=allow_changed)
 
     # ------------------------------------------------------------------ report, start and end
+
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the figures of the run as it goes; see `stagepipe.Pipeline.progress`."""
+        return self.pipeline.progress(detailed=detailed)
 
     def report(self) -> Report:
         """Return the report so far, or of the whole run once the loader is closed."""

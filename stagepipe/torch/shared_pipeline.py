@@ -36,7 +36,7 @@ from stagepipe.engine import (
     parse_state_dict,
 )
 from stagepipe.plan import Shard
-from stagepipe.report import Report
+from stagepipe.report import LiveRun, Report
 from stagepipe.runtime import end_spare_server
 from stagepipe.torch.follower import Follower
 from stagepipe.torch.leader import Leader
@@ -211,14 +211,22 @@ class SharedPipeline:
         """Return the lease that holds these bytes of a yielded item; None if no lease does."""
         return None if self._endpoint is None else self._endpoint.find_lease(address, nbytes)
 
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the figures of this machine's pipeline. Raises UsageError on every rank but the machine's first."""
+        self._refuse_unless_owner("figures", "progress")
+        return self._pipeline.progress(detailed=detailed)
+
     def report(self) -> Report:
         """Return the report of this machine's pipeline. Raises UsageError on every rank but the machine's first."""
+        self._refuse_unless_owner("report", "report")
+        return self._pipeline.report()
+
+    def _refuse_unless_owner(self, what: str, method: str) -> None:
         if self._topology.local_rank:
             raise UsageError(
-                "only the rank that owns this machine's pipeline has the report; call report() on rank "
+                f"only the rank that owns this machine's pipeline has the {what}; call {method}() on rank "
                 f"{self._topology.leader_rank}"
             )
-        return self._pipeline.report()
 
 
 class _RankIterationState:

@@ -304,8 +304,9 @@ class ThreadsRun(EngineRun):
         """Return what the source read when it was built."""
         return self._identity
 
-    def progress(self) -> LiveRun:
-        """Return the figures of the run."""
+    def progress(self, *, detailed: bool = False) -> LiveRun:
+        """Return the figures of the run. It has no details."""
+        del detailed
         snapshot = self._statistics.take_snapshot()
         return LiveRun(
             elapsed_ns=snapshot.wall_ns,
