@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stagepipe import Pipeline, UsageError
 from tests.support.kills import kill, until
+from tests.support.paths import ROOT
 from tests.support.pipelines import batch, pipeline, stage
 
 pytestmark = pytest.mark.timeout(90)
@@ -175,15 +177,43 @@ def test_client_is_imported_only_when_used():
     assert found.stdout == "False\n"
 
 
+BOARD = json.loads((ROOT / "deploy/grafana/stagepipe.json").read_text())
+"""The board for Grafana."""
+
+
+def list_queries() -> list[tuple[str, str]]:
+    """The title and the expression of each query of the board."""
+    return [(panel["title"], target["expr"]) for panel in BOARD["panels"] for target in panel.get("targets", ())]
+
+
+def test_grafana_board_shows_every_metric_and_no_other():
+    with Pipeline(CONFIG) as running:
+        exported = {family.name for family in text_string_to_metric_families(scrape(port_of(running)))}
+    names = {name for _, query in list_queries() for name in re.findall(r"stagepipe_\w+", query)}
+    assert {re.sub(r"_(total|bucket)$", "", name) for name in names} == exported
+
+
+def test_panels_of_the_board_have_numbers_and_places_of_their_own():
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
+    places = [panel["gridPos"] for panel in BOARD["panels"]]
+    cells = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+
+
 @pytest.mark.slow
-def test_prometheus_scrapes_a_run(tmp_path):
-    """Debian's server scrapes the run and answers a query."""
+def test_prometheus_answers_every_query_of_the_board(tmp_path):
+    """Debian's server scrapes a run."""
     binary = shutil.which("prometheus")
     if binary is None:
         pytest.skip("no `prometheus` is installed: apt-get install prometheus")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         web_port = reserved.getsockname()[1]
-    with Pipeline(CONFIG) as running:
+    follows = stage("image", with_={"size": 100}, workers={"min": 1, "max": 2})
+    config = pipeline(follows, batch(4), source=200, window=16, report={"prometheus": 0})  # it works all the time
+    with Pipeline(config) as running:
         (tmp_path / "prometheus.yml").write_text(
             "global: {scrape_interval: 1s}\n"
             f'scrape_configs: [{{job_name: s, static_configs: [{{targets: ["127.0.0.1:{port_of(running)}"]}}]}}]\n'
@@ -196,18 +226,23 @@ def test_prometheus_scrapes_a_run(tmp_path):
         ]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            assert len(list(running)) == 50
-            query = urllib.parse.quote("stagepipe_delivered_items_total")
-            until(lambda: ask(f"http://127.0.0.1:{web_port}/api/v1/query?query={query}") == "50")
-            query = urllib.parse.quote("histogram_quantile(0.5, stagepipe_stage_item_seconds_bucket{stage='image'})")
-            assert float(ask(f"http://127.0.0.1:{web_port}/api/v1/query?query={query}")) > 0
+            for _ in running:
+                time.sleep(0.1)  # a rate needs two scrapes
+            until(lambda: ask(web_port, "stagepipe_delivered_items_total") == "50")
+            for title, query in list_queries():
+                concrete = (
+                    query.replace("$__rate_interval", "1m").replace("$pipeline", "test").replace("$instance", ".*")
+                )
+                found = ask(web_port, concrete)
+                assert found not in {None, "NaN"}, f"{title}: {concrete} gives {found}"
         finally:
             server.terminate()
             server.wait(20)
 
 
-def ask(url: str) -> str | None:
-    """The value of the only result; None while there is none."""
+def ask(web_port: int, query: str) -> str | None:
+    """The value of the first result; None while there is none."""
+    url = f"http://127.0.0.1:{web_port}/api/v1/query?query={urllib.parse.quote(query)}"
     try:
         with urllib.request.urlopen(url, timeout=20) as response:
             results = json.load(response)["data"]["result"]
