@@ -96,6 +96,10 @@ def test_the_stall_description_names_busy_blocked_and_idle_workers():
         [WorkerStatus(name="model/0", starting_ns=40 * SECOND_NS), WorkerStatus(name="source/0")], 10 * SECOND_NS
     )
     assert starting == "no item has moved for 10 s: model/0 has been starting for 40 s; source/0 is waiting"
+    debugged = [WorkerStatus(name="decode/0", item="7", item_age_ns=12 * SECOND_NS, is_debugged=True)]
+    assert describe_stall(debugged, 10 * SECOND_NS) == (
+        "no item has moved for 10 s: decode/0 has been processing item 7 for 12 s, with a debugger attached"
+    )
 
 
 def test_a_run_is_deadlocked_only_if_all_workers_wait():

@@ -4,7 +4,7 @@ Runs on the supervisor's thread, in the caller's process. It only reads the boar
 
 An item ages while its worker runs the stage's code. It does not age while the worker waits (a waiting worker updates
 its heartbeat) or is stopped. Nor does it age while the machine sleeps or this process is stopped: one check counts at
-most two check intervals, however long the previous check is ago.
+most two check intervals, however long the previous check is ago. A worker with a debugger in it is never killed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class WorkerStatus:
 
     name: str
     is_stopped: bool = False
+    is_debugged: bool = False
     starting_ns: int = 0
     item: str = ""
     item_age_ns: int = 0
@@ -69,6 +70,8 @@ def describe_stall(statuses: Sequence[WorkerStatus], stalled_ns: int) -> str:
 
 
 def _describe_work(status: WorkerStatus) -> str:
+    if status.is_debugged:
+        return f"{_describe_work(replace(status, is_debugged=False))}, with a debugger attached"
     if status.is_stopped:
         return f"{status.name} is stopped (SIGSTOP; `kill -CONT` resumes it)"
     if status.starting_ns:
@@ -193,6 +196,7 @@ class Watchdog:
         self._next_warning_ns = _STALL_WARNING_AFTER_NS
         self._next_recovery_ns = _STALL_RECOVERY_AFTER_NS
         self._observations_by_pid: dict[int, _WorkerObservation] = {}
+        self._debugged_pids: set[int] = set()
 
     @property
     def time_to_next_check_s(self) -> float:
@@ -231,17 +235,28 @@ class Watchdog:
             observation = _WorkerObservation(starting_ns=previous.starting_ns + elapsed_ns)
             limit_ns = max(stage.start_timeout_ns for stage in worker.slot.process_plan.stages)
             if observation.starting_ns > limit_ns and not worker.is_stopped:
-                limit = format_ns(limit_ns)
-                worker.kill_after_timeout(f"was not ready within its `start_timeout` of {limit} and was killed")
+                limit = f"its `start_timeout` of {format_ns(limit_ns)}"
+                if not self._is_debugged(worker, limit):
+                    worker.kill_after_timeout(f"was not ready within {limit} and was killed")
         else:
             observation = self._observe_item(region, worker, previous, elapsed_ns)
             stage = _get_current_stage(worker, observation)
             is_running = not observation.is_awaiting
             if stage.timeout_ns and is_running and observation.item_age_ns > max(stage.timeout_ns, _MIN_TIMEOUT_NS):
-                limit = format_ns(stage.timeout_ns)
+                limit = f"its `timeout` of {format_ns(stage.timeout_ns)}"
                 key = observation.key if observation.ages_ns else ()
-                worker.kill_after_timeout(f"exceeded its `timeout` of {limit} and was killed", key)
+                if not self._is_debugged(worker, limit):
+                    worker.kill_after_timeout(f"exceeded {limit} and was killed", key)
         self._observations_by_pid[worker.pid] = observation
+
+    def _is_debugged(self, worker: WorkerProcess, limit: str) -> bool:
+        """Whether a debugger keeps a worker alive that is over its limit. Says so once."""
+        if worker.pid not in self._debugged_pids:
+            if not worker.is_debugged:
+                return False
+            self._debugged_pids.add(worker.pid)
+            _log.warning("%s is over %s; a debugger is attached, so it goes on", worker.name, limit)
+        return True
 
     def _observe_item(
         self, region: ProcessRegion, worker: WorkerProcess, previous: _WorkerObservation, elapsed_ns: int
@@ -310,6 +325,7 @@ class Watchdog:
         return WorkerStatus(
             name=f"{worker.slot.process_plan.first_stage.row}/{worker.slot.worker}",
             is_stopped=worker.is_stopped,
+            is_debugged=worker.is_debugged,
             starting_ns=0 if worker.is_ready else max(observation.starting_ns, 1),
             item=format_item(self._plan.shard, observation.key),
             item_age_ns=observation.item_age_ns,

@@ -550,6 +550,17 @@ class WorkerProcess:
         except psutil.Error:
             return False
 
+    @property
+    def is_debugged(self) -> bool:
+        """Whether a debugger of Python has attached to it: debugpy and that of PyCharm load pydevd's compiled module.
+
+        It cannot be seen from outside whether such a worker stands at a breakpoint.
+        """
+        try:
+            return "pydevd" in Path(f"/proc/{self.pid}/maps").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+
     def dump_stacks(self) -> str:
         """The Python stacks of all its threads. Takes at most 0.3 s. Native code shows as the line that called it."""
         size_before = os.fstat(self._crash_log_fd).st_size
