@@ -25,7 +25,7 @@ class DebugClient:
     """As much of the Debug Adapter Protocol as an editor needs to attach, stop and go on."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 60)
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
         self._file = self._socket.makefile("rb")
         self._sent = 0
         self._kept: list[dict[str, Any]] = []
@@ -60,6 +60,7 @@ class DebugClient:
             self._kept.remove(wanted)
             return wanted
         while not is_wanted(message := self._read()):
+            assert message.get("success", True), message
             self._kept.append(message)
         return message
 
@@ -89,7 +90,7 @@ def stop_at_the_first_item(port: int) -> str:
     line = next(number for number, text in enumerate(Path(path).read_text().splitlines(), 1) if "breakpoint" in text)
     with closing(connect(port)) as client:
         client.ask("initialize", adapterID="debugpy", pathFormat="path", linesStartAt1=True)
-        read_attached = client.send("attach")
+        read_attached = client.send("attach", name="a worker")
         client.wait_for_event("initialized")
         client.ask("setBreakpoints", source={"path": path}, breakpoints=[{"line": line}])
         client.ask("configurationDone")
