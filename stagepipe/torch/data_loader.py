@@ -7,11 +7,13 @@ at the start of each epoch, as torch reads it, and the workers get the indices t
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final, Self, TypeVar
 
 import torch
@@ -71,14 +73,21 @@ class DataLoader(TorchDataLoader[T_co]):
     def take_over(cls, loader: Any) -> Any:
         """Return a DataLoader of the same dataset, sampler and arguments; within a wrapper, replace the wrapped one.
 
-        For a loader that a library has made: timm's `create_loader`, the `prepare` of Accelerate, a Trainer.
+        For a loader that a library has made: timm's `create_loader`, the `prepare` of Accelerate. A module whose name
+        `DataLoader` is torch's class gets this one for it, and makes such loaders from then on: in
+        `accelerate.data_loader` all are made that Accelerate prepares, those of a Trainer too.
 
         >>> DataLoader.take_over(torch.utils.data.DataLoader(range(4), batch_size=2))  # doctest: +ELLIPSIS
         <stagepipe.torch.data_loader.DataLoader object at ...>
 
-        Raises UsageError for an object that neither is nor wraps a `torch.utils.data.DataLoader`, and for one of a
-        subclass that iterates in another way.
+        Raises UsageError for an object that neither is, wraps nor names a `torch.utils.data.DataLoader`, and for one of
+        a subclass that iterates in another way.
         """
+        if isinstance(loader, ModuleType):
+            if getattr(loader, "DataLoader", None) not in {TorchDataLoader, cls}:
+                raise UsageError(f"take_over({loader.__name__}): the module has no `DataLoader` that is torch's class")
+            loader.DataLoader = cls  # type: ignore[attr-defined]
+            return loader
         for name in _WRAPPED:
             wrapped = getattr(loader, name, None)
             if wrapped is not None and wrapped is not loader:
@@ -195,7 +204,7 @@ class _Epoch(Iterator[Any]):
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._is_over else {**self._loader.state_dict(), _STATE_KEY: self._draws.encode()}
+        return {} if self._is_over else {**self._loader.state_dict(), _STATE_KEY: self._draws.text}
 
 
 def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, Any]:
@@ -273,7 +282,9 @@ class _Draws:
     def digest(self) -> str:
         return hashlib.blake2b(pickle.dumps(self.order, protocol=5), digest_size=16).hexdigest()
 
-    def encode(self) -> str:
+    @functools.cached_property
+    def text(self) -> str:
+        """What a state holds of it. Accelerate asks for a state with each batch."""
         generators = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
         return json.dumps({"seed": self.seed, "order": self.digest, "generators": generators})
 

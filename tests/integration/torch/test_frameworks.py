@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import stagepipe.torch
 from stagepipe.torch import Loader, StageDataset
 from tests.support.pipelines import batch, pipeline, stage
 
@@ -56,6 +57,31 @@ def test_accelerate_prepares_a_data_loader_and_its_state_counts_yielded_items(ac
         resumed = accelerator.prepare(DataLoader(dataset, batch_size=None, num_workers=0))
         resumed.load_state_dict(state)
         assert ids(resumed) == EXPECTED[1:]
+
+
+@pytest.fixture
+def accelerate_data_loader(monkeypatch):
+    """The module in which Accelerate makes DataLoaders; what a test changes in it is put back."""
+    module = pytest.importorskip("accelerate.data_loader")
+    monkeypatch.setattr(module, "DataLoader", module.DataLoader)
+    return module
+
+
+def test_accelerate_makes_our_data_loaders_once_its_module_is_taken_over(accelerate_data_loader):
+    accelerator = pytest.importorskip("accelerate").Accelerator(cpu=True)
+
+    def prepare():
+        generator = torch.Generator().manual_seed(3)
+        return accelerator.prepare(DataLoader(range(16), 4, shuffle=True, generator=generator, num_workers=1))
+
+    expected = [batch.tolist() for batch in prepare()]
+    stagepipe.torch.DataLoader.take_over(accelerate_data_loader)
+    prepared = prepare()
+    assert type(prepared.base_dataloader) is stagepipe.torch.DataLoader
+    assert [batch.tolist() for batch in prepared] == expected
+    rest = accelerator.skip_first_batches(prepare(), 2)
+    assert type(rest.base_dataloader) is stagepipe.torch.DataLoader
+    assert [batch.tolist() for batch in rest] == expected[2:]
 
 
 class Seen(torch.nn.Module):

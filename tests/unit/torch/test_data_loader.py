@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -190,6 +191,15 @@ def test_a_loader_of_a_library_is_taken_over():
     torch.manual_seed(3)
     assert describe(list(wrapper)) == expected
     assert DataLoader.take_over(wrapper.loader) is wrapper.loader
+
+
+def test_a_module_that_is_taken_over_makes_our_loaders():
+    library = types.ModuleType("library")
+    library.DataLoader = torch.utils.data.DataLoader
+    assert DataLoader.take_over(library) is library
+    assert DataLoader.take_over(library).DataLoader is DataLoader
+    with pytest.raises(UsageError, match=r"take_over\(itertools\): the module has no `DataLoader`"):
+        DataLoader.take_over(itertools)
 
 
 class Endless(torch.utils.data.DataLoader):
