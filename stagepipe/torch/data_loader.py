@@ -134,6 +134,10 @@ class DataLoader(TorchDataLoader[T_co]):
         """Resume the next iteration at a saved position; later ones are whole epochs. The workers may be others."""
         self._saved = dict(state_dict) or None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the workers out of a copy: a collate function may hold an Accelerator, which holds its loaders."""
+        return {**self.__dict__, "_run": None, "_epoch": None}
+
     def progress(self, *, detailed: bool = False) -> LiveRun:
         """Return the figures of the epoch under way, as `stagepipe.Pipeline.progress`. Raises UsageError before it."""
         if self._run is None:

@@ -202,6 +202,19 @@ def test_a_module_that_is_taken_over_makes_our_loaders():
         DataLoader.take_over(itertools)
 
 
+class CollatesAndHoldsItsLoader:
+    loader = None
+
+    def __call__(self, samples):
+        return samples
+
+
+def test_a_loader_can_be_sent_to_its_own_workers():
+    collate = CollatesAndHoldsItsLoader()
+    collate.loader = DataLoader(range(4), batch_size=2, num_workers=1, collate_fn=collate)
+    assert [list(collate.loader) for _ in range(2)] == [[[0, 1], [2, 3]]] * 2
+
+
 class Endless(torch.utils.data.DataLoader):
     def __iter__(self):
         while True:
