@@ -11,16 +11,17 @@ import functools
 import hashlib
 import json
 import pickle
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, Self, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
-from stagepipe.core import UsageError
+from stagepipe.core import UsageError, is_installed
 from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, UntoldStream
 from stagepipe.stages import collate_as_torch
@@ -31,6 +32,8 @@ T_co = TypeVar("T_co", covariant=True)
 _WRAPPED: Final = ("base_dataloader", "loader", "dataloader")
 """Attributes in which wrappers keep the DataLoader that they iterate over: Accelerate's, timm's and others'."""
 _STATE_KEY: Final = "loader"
+_HAVE_ALREADY: Final = frozenset({"builtins", "numpy", "stagepipe", "torch", *sys.stdlib_module_names})
+"""Packages that the fork server has imported."""
 
 
 class DataLoader(TorchDataLoader[T_co]):
@@ -234,10 +237,50 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, 
     else:
         stages = [{"name": "collate", "uses": owner.collate_fn, "fuse": True}]
     config: dict[str, Any] = {"name": "data-loader", "source": source, "stages": stages}
+    if owner.num_workers:
+        config["preload"] = _find_packages((owner.dataset, owner.collate_fn, owner.worker_init_fn))
     config["order"] = "source" if owner.in_order and "shards" not in arguments else "any"
     if owner.num_workers and owner.prefetch_factor:
         config["window"] = owner.prefetch_factor * owner.num_workers
     return config
+
+
+_MAX_WALKED: Final = 1000
+"""Objects in which the packages of a dataset are looked for."""
+
+
+def _find_packages(values: Sequence[Any]) -> list[str]:
+    """Return the installed modules that objects, what they hold and what their functions name are made of.
+
+    A worker imports them to load its copy. Imported before the fork, they are imported once, and not by each worker in
+    each epoch: transformers and datasets take seconds, and memory that the workers then share.
+    """
+    found = set()
+    seen = set()
+    queue = list(values)
+    while queue and len(seen) < _MAX_WALKED:
+        value = queue.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        named = value if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value)
+        module = value.__name__ if isinstance(value, ModuleType) else named.__module__
+        is_package = module in sys.modules and is_installed(module)
+        if is_package and module.partition(".")[0] not in _HAVE_ALREADY:
+            found.add(module)
+        if isinstance(value, FunctionType):
+            queue += [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+            if not is_package:
+                queue += [value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__]
+        elif isinstance(value, functools.partial):
+            queue += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, MethodType):
+            queue += [value.__func__, value.__self__]
+        elif isinstance(value, list | tuple):
+            queue += value[:_MAX_WALKED]
+        elif not isinstance(value, type | ModuleType):
+            queue += getattr(value, "__dict__", {}).values()
+    return sorted(found)
 
 
 @dataclass(frozen=True)
