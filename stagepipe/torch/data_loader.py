@@ -255,8 +255,8 @@ def _find_packages(values: Sequence[Any]) -> list[str]:
     A worker imports them to load its copy. Imported before the fork, they are imported once, and not by each worker in
     each epoch: transformers and datasets take seconds, and memory that the workers then share.
     """
-    found = set()
-    seen = set()
+    found: set[str] = set()
+    seen: set[int] = set()
     queue = list(values)
     while queue and len(seen) < _MAX_WALKED:
         value = queue.pop(0)

@@ -4,6 +4,9 @@ runner     `Program` and what is done with one: compared, killed, timed
 recording  `sitecustomize`, which writes down what reaches a model
 images     photographs as data sets
 vision     programs for images
+text       programs for text and tokens
+audio      programs for audio
+digits     programs of Lightning
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ from __future__ import annotations
 from functools import partial
 
 from tests.programs.tables import Table
-from tests.programs.training import vision
+from tests.programs.training import audio, digits, text, vision
 from tests.programs.training.runner import run_program
 
-PROGRAMS = (*vision.PROGRAMS,)
+PROGRAMS = (*vision.PROGRAMS, *text.PROGRAMS, *audio.PROGRAMS, *digits.PROGRAMS)
 
 TABLE = Table(
     name="training",
