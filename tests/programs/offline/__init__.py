@@ -5,15 +5,23 @@ contestants/  the programs: our configs, and scripts for the tools, which call t
 
 download      images of a list of URLs, resized, to shards of WebDataset: img2dataset
 image_server  the server for it, with faults
+duplicates    texts of poor quality and near duplicates removed: datatrove
+embeddings    embeddings of images to Parquet: Hugging Face `map`, Daft, Ray Data
+mel           audio to mel features: Hugging Face `map`
 """
 
 from __future__ import annotations
 
-from tests.programs.offline import download
+from tests.programs.offline import download, duplicates, embeddings, mel
 from tests.programs.tables import Table
 
 TABLE = Table(
     name="offline",
     headings=("job", "tool", "rows", "items/s", "CPU", "memory", "killed and resumed", "notes"),
-    cases={"download": download.measure},
+    cases={
+        "download": download.measure,
+        "duplicates": duplicates.measure,
+        "embeddings": embeddings.measure,
+        "mel": mel.measure,
+    },
 )

@@ -20,7 +20,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import psutil
+import pyarrow.parquet as pq
 
 import stagepipe
 from benchmarks.common.turn import (
@@ -281,3 +283,35 @@ def name_stagepipe() -> str:
 def is_stagepipe_worker(line: str) -> bool:
     """Whether a process, by its name and command line, is a worker of stagepipe."""
     return line.startswith("sp:")
+
+
+def count_notes(folder: Path) -> Counter[str]:
+    """Return how often each item was worked on, by the file that `contestants/work.py` writes."""
+    path = folder / "calls.txt"
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
+def read_parquet(folder: Path, column: str) -> Output:
+    """Return a column of all Parquet files in `out/`, by the name of the file in the column `path`."""
+    rows: list[tuple[str, Any]] = []
+    unreadable = []
+    for path in sorted((folder / "out").rglob("*.parquet")):
+        try:
+            table = pq.read_table(path, columns=["path", column])
+        except (OSError, ValueError):
+            unreadable.append(path.name)
+            continue
+        names = table["path"].to_pylist()
+        rows += [(Path(name).name, row) for name, row in zip(names, table[column].to_pylist(), strict=True)]
+    return Output(rows=rows, unreadable=unreadable)
+
+
+def describe_differences(first: Result, result: Result, items: int) -> str:
+    """Return how many rows there are, and how far their values are from those of the first."""
+    expected, found = dict(first.output.rows), dict(result.output.rows)
+    text = f"{len(found)} of {items}"
+    if result is not first:
+        names = sorted(expected.keys() & found.keys())
+        largest = max(np.abs(np.subtract(expected[name], found[name])).max() for name in names)
+        text += f", the same within {largest:.0e}"
+    return text
