@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
-from stagepipe.core import UsageError, is_installed
+from stagepipe.core import UsageError
 from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, UntoldStream
 from stagepipe.stages import collate_as_torch
@@ -238,7 +238,8 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, 
         stages = [{"name": "collate", "uses": owner.collate_fn, "fuse": True}]
     config: dict[str, Any] = {"name": "data-loader", "source": source, "stages": stages}
     if owner.num_workers:
-        config["preload"] = _find_packages((owner.dataset, owner.collate_fn, owner.worker_init_fn))
+        _preloaded.update(_find_modules((owner.dataset, owner.collate_fn, owner.worker_init_fn)))
+        config["preload"] = sorted(_preloaded)
     config["order"] = "source" if owner.in_order and "shards" not in arguments else "any"
     if owner.num_workers and owner.prefetch_factor:
         config["window"] = owner.prefetch_factor * owner.num_workers
@@ -246,14 +247,18 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, 
 
 
 _MAX_WALKED: Final = 1000
-"""Objects in which the packages of a dataset are looked for."""
+"""Objects in which the modules of a dataset are looked for."""
+
+_preloaded: set[str] = set()
+"""Of all loaders of this process, so that they have one fork server, which imports torch once."""
 
 
-def _find_packages(values: Sequence[Any]) -> list[str]:
-    """Return the installed modules that objects, what they hold and what their functions name are made of.
+def _find_modules(values: Sequence[Any]) -> set[str]:
+    """Return the modules that a worker imports to load copies of objects, as far as this process has imported them.
 
-    A worker imports them to load its copy. Imported before the fork, they are imported once, and not by each worker in
-    each epoch: transformers and datasets take seconds, and memory that the workers then share.
+    Imported before the fork, they are imported once, and not by each worker in each epoch: transformers and datasets
+    take seconds, and memory that the workers then share. What the script itself defines is sent by value, so the
+    modules of what it refers to count.
     """
     found: set[str] = set()
     seen: set[int] = set()
@@ -265,22 +270,33 @@ def _find_packages(values: Sequence[Any]) -> list[str]:
         seen.add(id(value))
         named = value if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value)
         module = value.__name__ if isinstance(value, ModuleType) else named.__module__
-        is_package = module in sys.modules and is_installed(module)
-        if is_package and module.partition(".")[0] not in _HAVE_ALREADY:
+        if module and module.partition(".")[0] not in _HAVE_ALREADY and _has_file(module):
             found.add(module)
-        if isinstance(value, FunctionType):
-            queue += [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
-            if not is_package:
-                queue += [value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__]
-        elif isinstance(value, functools.partial):
-            queue += [value.func, *value.args, *value.keywords.values()]
-        elif isinstance(value, MethodType):
-            queue += [value.__func__, value.__self__]
-        elif isinstance(value, list | tuple):
-            queue += value[:_MAX_WALKED]
-        elif not isinstance(value, type | ModuleType):
-            queue += getattr(value, "__dict__", {}).values()
-    return sorted(found)
+        queue += _list_parts(value, is_by_value=module == "__main__")
+    return found
+
+
+def _list_parts(value: Any, *, is_by_value: bool) -> list[Any]:
+    """Return what is pickled with an object, or named by code that is pickled with it."""
+    if isinstance(value, FunctionType):
+        parts = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        names = value.__code__.co_names if is_by_value else ()
+        return [*parts, *(value.__globals__[name] for name in names if name in value.__globals__)]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, type):
+        return [*value.__bases__, *vars(value).values()] if is_by_value else []
+    if isinstance(value, ModuleType):
+        return []
+    held = value[:_MAX_WALKED] if isinstance(value, list | tuple) else getattr(value, "__dict__", {}).values()
+    return [*([type(value)] if is_by_value else []), *held]
+
+
+def _has_file(module: str) -> bool:
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    return spec is not None and spec.has_location and spec.name == module
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """`stagepipe.torch.DataLoader` gives what torch's class gives, and resumes."""
 
+import functools
 import itertools
 import json
 import subprocess
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
+import torchvision
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from stagepipe import UsageError
 from stagepipe.torch import DataLoader
+from stagepipe.torch.data_loader import _find_modules
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -87,7 +90,7 @@ def read_epochs(cls, dataset, **options):
         {"batch_size": 4, "sampler": EveryThird()},
         {"batch_sampler": BatchSampler(EveryThird(), 4, drop_last=False)},
     ],
-    ids=str,
+    ids=" ".join,
 )
 def test_batches_and_later_draws_are_those_of_torch(options):
     found = read_epochs(DataLoader, Images(), **options)
@@ -267,3 +270,41 @@ def test_a_script_ends_in_mid_epoch(tmp_path):
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
     assert result.stdout == "[[0, 1], [4, 9]]\n[0, 1]\n", result.stderr
     assert not result.stderr
+
+
+class Cropped(Images):
+    def __init__(self):
+        super().__init__()
+        self.crop = torchvision.transforms.CenterCrop(2)
+
+
+def test_workers_find_what_their_dataset_is_made_of_imported():
+    transforms = "torchvision.transforms.transforms"
+    assert _find_modules((Cropped(), functools.partial(keep))) == {__name__, transforms}
+    assert _find_modules((range(3), None, np.arange(3), str.upper, json.loads)) == set()
+
+
+IMPORTING_SCRIPT = """
+import scipy.ndimage
+import torch
+import torchvision
+from stagepipe.torch import DataLoader
+from stagepipe.torch.data_loader import _find_modules
+
+def blur(number):
+    return scipy.ndimage.gaussian_filter(number, 1)
+
+class Blurred(torch.utils.data.Dataset):
+    def __getitem__(self, index):
+        return blur(index)
+
+if __name__ == "__main__":
+    print(sorted(_find_modules([Blurred()])))
+"""
+
+
+def test_what_a_script_defines_counts_by_what_it_refers_to(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(IMPORTING_SCRIPT)
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert result.stdout == "['scipy']\n", result.stderr
