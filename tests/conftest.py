@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The end of the run names each such test. `make test-slow` and `pytest -p no:rerunfailures` repeat none.
     """
-    if named := [item.nodeid for item in items if re.search("0x[0-9a-f]{8}", item.nodeid)]:
+    if named := [item.nodeid for item in items if re.search(" at 0x[0-9a-f]{8}", item.nodeid)]:
         raise pytest.UsageError(f"the name of a test must not have an address, which differs by process: {named[0]}")
     if config.pluginmanager.hasplugin("rerunfailures"):
         for item in items:
