@@ -178,7 +178,6 @@ def main(job_file: str, result_file: str) -> None:
     result = {
         "memory_from_s": from_s,
         "first_s": times_s[0] - from_s,
-        "items_per_s": (len(found) - 1) / (times_s[-1] - times_s[0]),
         "lost": len(set(expected) - set(found)),
         "doubled": len(found) - len(set(found)),
         "in_order": found == sorted(found),
