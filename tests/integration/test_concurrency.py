@@ -97,6 +97,15 @@ def test_an_item_that_hangs_is_blamed_and_no_other():
     assert len(report.restarts) == 1
 
 
+def test_an_item_that_stops_all_threads_is_found_by_trying_each_of_them():
+    work = threaded("holds_the_lock_at", with_={"bad": 21}, on_error="skip", timeout="1s", retries=0)
+    with Pipeline(pipeline(work, source=60)) as running:
+        assert list(running) == [number for number in range(60) if number != 21]
+        (letter,) = running.report().dead_letters
+    assert letter.item == "21"
+    assert len(running.report().restarts) == 2
+
+
 def test_waiting_for_room_does_not_count_towards_the_timeout():
     config = pipeline(threaded("draws", timeout="1s"), stage("nap", with_={"seconds": 0.4}), source=8)
     with Pipeline(config) as running:

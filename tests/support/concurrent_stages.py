@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import threading
 import time
@@ -89,6 +90,14 @@ def hangs_at(item: int, bad: int) -> int:
     time.sleep(0.01)
     if item == bad:
         time.sleep(1000)
+    return item
+
+
+def holds_the_lock_at(item: int, bad: int) -> int:
+    """Naps, beside one item that runs C code for ever which keeps the interpreter's lock."""
+    if item == bad:
+        re.match(r"(a+)+$", "a" * 64 + "b")
+    time.sleep(0.05)
     return item
 
 

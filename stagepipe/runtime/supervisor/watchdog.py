@@ -174,6 +174,10 @@ class _WorkerObservation:
     is_awaiting: bool = False
     """Whether no code works on any of them: what waits is limited by its worker."""
 
+    def count_overdue(self, limit_ns: int) -> int:
+        """Return how many of the items on threads have been worked on for longer."""
+        return sum(since != AWAITING and age_ns > limit_ns for (_, since), age_ns in self.ages_ns.items())
+
 
 class Watchdog:
     """Checks all workers at intervals. Used on the supervisor's thread only."""
@@ -242,9 +246,11 @@ class Watchdog:
             observation = self._observe_item(region, worker, previous, elapsed_ns)
             stage = _get_current_stage(worker, observation)
             is_running = not observation.is_awaiting
-            if stage.timeout_ns and is_running and observation.item_age_ns > max(stage.timeout_ns, _MIN_TIMEOUT_NS):
+            limit_ns = max(stage.timeout_ns or 0, _MIN_TIMEOUT_NS)
+            if stage.timeout_ns and is_running and observation.item_age_ns > limit_ns:
                 limit = f"its `timeout` of {format_ns(stage.timeout_ns)}"
-                key = observation.key if observation.ages_ns else ()
+                # Code that keeps the interpreter's lock stops all threads: then nobody knows which of them it is.
+                key = observation.key if observation.count_overdue(limit_ns) == 1 else ()
                 if not self._is_debugged(worker, limit):
                     worker.kill_after_timeout(f"exceeded {limit} and was killed", key)
         self._observations_by_pid[worker.pid] = observation
