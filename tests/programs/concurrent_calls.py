@@ -38,8 +38,8 @@ _CONTESTANTS = (
     _Contestant(
         "spdl",
         "SPDL, `pipe(concurrency=32)`",
-        "all in one process; limits and retries are in the function; in order no call starts while the oldest one of 32 "
-        "lasts: out of order it made 650 a second in two runs",
+        "all in one process; limits and retries are in the function; in order no call starts while the oldest one of "
+        "32 lasts: out of order it made 650 a second in two runs",
         ("spdl", "aiohttp"),
     ),
     _Contestant("ray", "Ray Data, an async actor", "limits and retries are in the function"),
