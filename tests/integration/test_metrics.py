@@ -226,8 +226,9 @@ def test_prometheus_answers_every_query_of_the_board(tmp_path):
         ]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
+            until(lambda: ask(web_port, "stagepipe_source_items_total") is not None)  # a rate needs two scrapes
             for _ in running:
-                time.sleep(0.1)  # a rate needs two scrapes
+                time.sleep(0.1)
             until(lambda: ask(web_port, "stagepipe_delivered_items_total") == "50")
             for title, query in list_queries():
                 concrete = (
