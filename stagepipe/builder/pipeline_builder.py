@@ -127,8 +127,7 @@ class PipelineBuilder(Generic[T_co]):
     @overload
     def map(
         self,
-        function: Callable[[T_co], Coroutine[Any, Any, U | Skip]]
-        | Deferred[Callable[[T_co], Coroutine[Any, Any, U | Skip]]],
+        function: Callable[[T_co], Awaited[U]] | Deferred[Callable[[T_co], Awaited[U]]],
         /,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[U]: ...

@@ -449,12 +449,12 @@ class _Sources:
 
     def _add(self, island: _StartedIsland, source: SourceIdentity) -> None:
         first, expected = self._known = self._known or (island, source)
-        if source.items != expected.items:
-            difference = f"{expected.items} items on node {first.node.address}, {source.items} on {island.node.address}"
-        elif source.files and expected.files and source.files.contents != expected.files.contents:
-            difference = f"files of other names or sizes on node {first.node.address} than on {island.node.address}"
-        else:
+        kind = source.find_difference(expected)
+        if not kind:
             return
+        nodes = first.node.address, island.node.address
+        counts = f"{expected.items} items on node {nodes[0]}, {source.items} on {nodes[1]}"
+        difference = counts if kind == "items" else "files of other names or sizes on node {} than on {}".format(*nodes)
         raise RunError(
             f"inside: local: the source reads other data on each node: {difference}; all nodes must see the "
             "same files. Delete what the islands have written, and run it again"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -41,6 +41,16 @@ class SourceIdentity(msgspec.Struct, frozen=True):
 
     items: int | None = None
     files: SourceFiles | None = None
+
+    def find_difference(self, other: SourceIdentity) -> Literal["", "items", "files"]:
+        """Return in what the same source reads other data in another place: the number of items, or the files.
+
+        Files that one of them does not know make no difference, nor do their times: copies have other ones.
+        """
+        if self.items != other.items:
+            return "items"
+        has_other_files = self.files and other.files and self.files.contents != other.files.contents
+        return "files" if has_other_files else ""
 
 
 def describe_files(

@@ -1,4 +1,7 @@
-"""`async def` stages: items in progress as tasks of a worker's event loop. The output is that of one at a time."""
+"""`async def` stages: items in progress as tasks of a worker's event loop. The output is that of one at a time.
+
+What they share with threads is in test_concurrency.
+"""
 
 import asyncio
 import re
@@ -10,7 +13,6 @@ import stagepipe
 from stagepipe import ConfigError, Pipeline, RunError, UsageError
 from stagepipe.config import load
 from tests.support import async_stages
-from tests.support.kills import kill
 from tests.support.pipelines import batch, outputs, pipeline, plain, shuffle, stage
 
 pytestmark = pytest.mark.timeout(90)
@@ -166,29 +168,6 @@ def test_a_call_that_blocks_the_loop_is_named(inline, caplog):
 
 
 # ---------------------------------------------------------------------- deaths, seeks and the end
-
-
-def test_a_killed_worker_loses_nothing():
-    config = pipeline(tasks("mixed", on_error="skip", workers=2), source=300, max_restarts=50)
-    found = []
-    with Pipeline(config) as running:
-        for index, item in enumerate(running):
-            found.append(plain(item))
-            if index % 40 == 39:
-                kill(running, 1 + index // 40 % 2)
-        report = running.report()
-    assert found == outputs(config, inline=True)
-    assert report.restarts
-
-
-@pytest.mark.parametrize("how, kills", [("segfault", 1), ("kill", 3)])
-def test_an_item_that_kills_its_worker_is_found_and_skipped(how, kills):
-    work = tasks("dies_at", with_={"bad": 21, "how": how}, on_error="skip", **({} if kills == 1 else {"retries": 2}))
-    with Pipeline(pipeline(work, source=60)) as running:
-        assert list(running) == [number for number in range(60) if number != 21]
-        report = running.report()
-    (letter,) = report.dead_letters
-    assert (letter.item, letter.attempts) == ("21", kills)
 
 
 def test_an_error_names_its_item_and_ends_the_run():

@@ -1,5 +1,6 @@
 """`concurrency`: items in progress on threads of one worker. The output is the same as one at a time."""
 
+import functools
 import itertools
 import json
 
@@ -14,8 +15,14 @@ pytestmark = pytest.mark.timeout(90)
 STAGES = "tests.support.concurrent_stages"
 
 
-def threaded(uses, concurrency=6, **keys):
-    return stage(f"{STAGES}.{uses}", name="work", concurrency=concurrency, **keys)
+def threaded(uses, concurrency=6, *, module=STAGES, **keys):
+    return stage(f"{module}.{uses}", name="work", concurrency=concurrency, **keys)
+
+
+@pytest.fixture(params=[STAGES, "tests.support.async_stages"], ids=["threads", "tasks"])
+def side_by_side(request):
+    """Makes a stage whose items are in progress on threads, or as tasks."""
+    return functools.partial(threaded, module=request.param)
 
 
 def test_so_many_items_are_in_progress_at_a_time():
@@ -64,8 +71,8 @@ def test_lent_memory_travels_without_a_copy():
     assert hop.bytes.zero_copy >= 60 * 300_000
 
 
-def test_a_killed_worker_loses_nothing():
-    config = pipeline(threaded("mixed", on_error="skip", workers=2), source=300, max_restarts=50)
+def test_a_killed_worker_loses_nothing(side_by_side):
+    config = pipeline(side_by_side("mixed", on_error="skip", workers=2), source=300, max_restarts=50)
     found = []
     with Pipeline(config) as running:
         for index, item in enumerate(running):
@@ -78,8 +85,9 @@ def test_a_killed_worker_loses_nothing():
 
 
 @pytest.mark.parametrize("how, kills", [("segfault", 1), ("kill", 3)])
-def test_an_item_that_kills_its_worker_is_found_and_skipped(how, kills):
-    work = threaded("dies_at", with_={"bad": 21, "how": how}, on_error="skip", **({} if kills == 1 else {"retries": 2}))
+def test_an_item_that_kills_its_worker_is_found_and_skipped(side_by_side, how, kills):
+    keys = {} if kills == 1 else {"retries": 2}
+    work = side_by_side("dies_at", with_={"bad": 21, "how": how}, on_error="skip", **keys)
     with Pipeline(pipeline(work, source=60)) as running:
         assert list(running) == [number for number in range(60) if number != 21]
         report = running.report()

@@ -211,12 +211,11 @@ class SourceOperator:
 
 def _check_source(expected: SourceIdentity, found: SourceIdentity, stage: str) -> None:
     """Raise RunError if the source reads other data on this node than in the caller's process: rows would be lost."""
-    if expected.items != found.items:
-        difference = f"{found.items} items there, {expected.items} in the calling process"
-    elif expected.files and found.files and expected.files.contents != found.files.contents:
-        difference = "files have other names or sizes than in the calling process"
-    else:
+    kind = found.find_difference(expected)
+    if not kind:
         return
+    counts = f"{found.items} items there, {expected.items} in the calling process"
+    difference = counts if kind == "items" else "files have other names or sizes than in the calling process"
     message = f"stage {stage}, worker 0: the source reads other data: {difference}; all nodes must see the same files"
     raise _name_node(RunError(message, stage=stage, worker=0))
 
