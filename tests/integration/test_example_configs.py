@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/examples.md run to their end in processes; what they write is read by its own library."""
+"""The examples of docs/gallery.md run to their end in processes; what they write is read by its own library."""
 
 import collections
 import itertools
