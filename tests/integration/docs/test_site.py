@@ -43,6 +43,10 @@ INTERNAL = {
 }
 
 
+def read(page):
+    return (ROOT / "docs" / f"{page}.md").read_text()
+
+
 def adapted(text, page="docs/how-to/tune.md"):
     return adapt_page(text, page, site_files())
 
@@ -95,6 +99,19 @@ def test_the_list_of_pages_has_every_page():
     pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
     only_on_the_site = {page for page in pages if page.startswith("reference/api/")} | {"reference/command-line.md"}
     assert {page for page in pages - only_on_the_site - {"contents.md"} if f"({page})" not in listed} == set()
+
+
+def test_the_figures_of_which_tool_are_those_of_the_measured_pages():
+    figures = re.findall(r"[\d.]+ \[[^]]+\]|[\d.,]+\d(?= items/s| µs| MB)|(?<=stagepipe )[\d.,]*\d", read("which-tool"))
+    measured = "".join(read(page) for page in ("../README", "peers", "measured", "programs"))
+    assert len(figures) > 20
+    assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_every_question_of_the_contents_has_an_answer_in_a_page():
+    questions = re.findall(r"^\| (?!you)[^|]+ \| (.+) \|$", read("contents").partition("## Where")[2], re.MULTILINE)
+    assert len(questions) >= 40
+    assert all(re.search(r"\]\([^)]+\.md(#[^)]+)?\)", answer) for answer in questions)
 
 
 def test_a_link_leads_to_the_page_in_the_site_or_to_the_repository():
