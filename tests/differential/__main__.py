@@ -11,10 +11,10 @@ from tests.differential.cells import CELLS
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compared.md"
 _HEAD = """# Compared with other libraries
 
-What stagepipe reads and writes, beside the same by an independent library: {count} cells, of which a test runs each.
-{equal} are equal, {different} differ as the note says, in a value that is compared too, and {error} are refused with an
-error that has the words of the note. Nothing else is allowed: no cell may lose or change a value without a word.
-`python -m tests.differential` makes this page.
+Check here whether stagepipe reads or writes your format as an independent library does. Tests run all {count} cells:
+{equal} give equal values, {different} give a different value that the note explains and the test compares, and {error}
+raise an error with the words of the note. No case loses or changes a value silently. `python -m tests.differential`
+writes this page.
 """
 
 
@@ -23,7 +23,7 @@ def render() -> str:
     counts = {outcome: sum(cell.outcome == outcome for cell in CELLS) for outcome in ("equal", "different", "error")}
     parts = [_HEAD.format(count=len(CELLS), **counts)]
     for group, cells in groupby(CELLS, key=lambda cell: cell.group):
-        parts.append(f"\n## {group}\n\n| case | beside | outcome | note |\n|---|---|---|---|\n")
+        parts.append(f"\n## {group}\n\n| case | compared with | outcome | note |\n|---|---|---|---|\n")
         parts += [f"| {c.case} | {c.library} | {c.outcome} | {c.note.replace('|', '&#124;')} |\n" for c in cells]
     return "".join(parts)
 
