@@ -12,6 +12,7 @@ other programs there may be none. Look at the picture afterwards:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import subprocess
@@ -20,7 +21,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -108,22 +109,35 @@ def main() -> None:
 
 def follow_verdicts(folder: Path) -> list[tuple[str, Report]]:
     """Run the pipeline as it is, then with each verdict's fix; the overrides and the report of each run."""
+    write_pipeline(folder)
+    with serve(folder) as environment:
+        runs = [("", run(folder, environment))]
+        while len(runs) < RUNS and (fix := runs[-1][1].verdict.fix):
+            runs.append((fix, run(folder, environment, *shlex.split(fix))))
+    if len(runs) == 1:
+        raise SystemExit(f"no fix: {runs[0][1].verdict.sentence}")
+    return runs
+
+
+def write_pipeline(folder: Path) -> None:
+    """Write the photographs, their list, the stages and the config to `folder`."""
     make = [sys.executable, str(ROOT / "scripts" / "make_images.py"), "--count", str(PHOTOGRAPHS), "--out", "images"]
     subprocess.run(make, cwd=folder, check=True, timeout=TIMEOUT_S)
     photographs = sorted(str(path.relative_to(folder)) for path in folder.glob("images/**/*.jpg"))
     (folder / "listing.txt").write_text("\n".join(photographs))
     (folder / "ops.py").write_text(textwrap.dedent(STAGES))
     (folder / "thumbnails.yaml").write_text(textwrap.dedent(CONFIG))
+
+
+@contextlib.contextmanager
+def serve(folder: Path) -> Iterator[dict[str, str]]:
+    """Serve the files of `folder`; yield the environment of a run that fetches them."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    environment = {**os.environ, "STORE": f"http://127.0.0.1:{server.server_port}"}
-    runs = [("", run(folder, environment))]
-    while len(runs) < RUNS and (fix := runs[-1][1].verdict.fix):
-        runs.append((fix, run(folder, environment, *shlex.split(fix))))
-    server.shutdown()
-    if len(runs) == 1:
-        raise SystemExit(f"no fix: {runs[0][1].verdict.sentence}")
-    return runs
+    try:
+        yield {**os.environ, "STORE": f"http://127.0.0.1:{server.server_port}"}
+    finally:
+        server.shutdown()
 
 
 def make_handler(folder: Path) -> Callable[..., SlowStore]:
