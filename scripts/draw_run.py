@@ -32,8 +32,10 @@ PICTURES = ROOT / "docs" / "pictures"
 WIDTH = 118  # characters
 ROUNDS = 4  # the photographs are fetched so often, such that the run takes some 20 s
 WARM_UP_S = 5.0
-SHOWN_MS = 110.0  # of the trace, from its middle
-LABEL_MS = 4.5  # a slice of this length has room for its name
+SHOWN_MS = 100.0  # of the trace, from its middle
+MIN_MS = 0.1  # shorter slices are left out
+CHARACTER_MS = 0.65  # how much of the axis a letter of a label takes
+TOUCH_MS = 0.0005  # slices that overlap by less follow each other: times are rounded
 COLOURS = {"stage": "#4477aa", "hop": "#ccbb44", "wait": "#e8e8e8", "item": "#bbccee", "consumer": "#bbccee"}
 
 Event = dict[str, Any]
@@ -107,16 +109,16 @@ def draw_track(axes: Any, row: int, begin: float, slices: list[Event]) -> None:
     ends: list[float] = []
     for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
         start, end = (event["ts"] - begin) / 1000, (event["ts"] - begin + event["dur"]) / 1000
-        while ends and ends[-1] <= start:
+        while ends and ends[-1] <= start + TOUCH_MS:
             ends.pop()
         ends.append(end)
         left, right = max(start, 0.0), min(end, SHOWN_MS)
-        if len(ends) > 2 or right - left < 0.02:  # noqa: PLR2004 - the viewer shows deeper ones on demand
+        if len(ends) > 2 or right - left < MIN_MS:  # noqa: PLR2004 - the viewer shows deeper ones on demand
             continue
         top = row - 0.36 + 0.36 * (len(ends) - 1)
         colour = COLOURS.get(event["cat"], "#aaaaaa")
         axes.add_patch(_rectangle(left, top, right - left, colour))
-        if right - left > LABEL_MS:
+        if right - left > CHARACTER_MS * len(event["name"]):
             axes.text((left + right) / 2, top + 0.18, event["name"], ha="center", va="center", fontsize=7)
 
 
