@@ -2,6 +2,7 @@
 
     python -m benchmarks.cluster_model [--json FILE] [--plot FILE.svg] [--network 25] [--storage 100] [--cpus 16]
     python -m benchmarks.cluster_model --measure benchmarks/results/cluster_costs.json  # Ray here, minutes
+    python -m benchmarks.cluster_model --page  # fill the tables of docs/scaling.md from benchmarks/results
 
 The first simulates, in half a minute, and starts nothing. Its costs are in the file that the second writes, of both
 engines side by side. docs/scaling.md has the formula.
@@ -38,8 +39,11 @@ from benchmarks.cluster_model import (
     simulate,
 )
 from benchmarks.common.command import machine, machine_line, repeat_command, write_json
-from benchmarks.common.page import save_plot
+from benchmarks.common.page import fill, save_plot
+from benchmarks.common.turn import FIGURES, ROOT
 
+PAGE = ROOT / "docs" / "scaling.md"
+RESULTS = FIGURES / "cluster_model.json"
 _ROUNDS = 3
 
 
@@ -55,7 +59,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="what --measure has written")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure the costs of Ray here, and write them")
     parser.add_argument("--rounds", type=int, choices=range(1, 101), default=_ROUNDS, metavar="N", help="of --measure")
+    parser.add_argument("--page", action="store_true", help=f"simulate nothing; fill {PAGE.name} from {RESULTS.name}")
     options = parser.parse_args(arguments)
+    if options.page:
+        PAGE.write_text(make_page(PAGE.read_text()))
+        return
     if options.measure is not None:
         _measure(options.measure, options.rounds)
         return
@@ -279,6 +287,32 @@ def _format_agreement(engine: ModelEngine, point: CpuPoint, cluster: ClusterSize
         f"{rate:,.0f}",
     )
     return f"| {engine} | {format_bytes(point.nbytes)} | {' | '.join(cells)} |"
+
+
+def make_page(page: str) -> str:
+    """Return the page with the tables of the stored costs and rates between its markers."""
+    costs, rates = load_costs(), json.loads(RESULTS.read_text())
+    tables = {
+        "least nodes": format_least_nodes(ClusterSize(**rates["cluster"]), costs),
+        "agreement": format_agreement(json.loads(COSTS_FILE.read_text())["points"], costs),
+        "rates": format_rates([_read_panel(**panel) for panel in rates["panels"]]),
+    }
+    for name, lines in tables.items():
+        page = fill(page, name, "\n{}\n".format("\n".join(lines)))
+    return page
+
+
+def _read_panel(curves: Sequence[Mapping[str, Any]], **values: Any) -> ModelPanel:
+    """Return a panel of the JSON, whose numbers of nodes are strings."""
+    read = (
+        ModelCurve(
+            curve["name"],
+            {int(nodes): rate for nodes, rate in curve["rates"].items()},
+            {int(nodes): limit for nodes, limit in curve["limits"].items()},
+        )
+        for curve in curves
+    )
+    return ModelPanel(curves=tuple(read), **values)
 
 
 def draw(panels: Sequence[ModelPanel], cluster: ClusterSize, path: Path) -> None:
