@@ -52,7 +52,7 @@ _CLOSED_MESSAGE = "this pipeline is closed; make a new one"
 
 @folds_frames_of_methods
 class Pipeline(Generic[T_co]):
-    """A pipeline whose stages run in worker processes. Use it as a context manager; each iteration is one epoch.
+    """Run a pipeline in worker processes; use it as a context manager, where each iteration is one epoch.
 
     >>> def square(number):
     ...     return number * number
@@ -63,29 +63,24 @@ class Pipeline(Generic[T_co]):
     >>> pipeline.report().run.items_out
     4
 
-    `config` is the path of a YAML file, a mapping of the same form, in which `uses` may be a function or a class, an
-    OmegaConf object, a builder (`stagepipe.from_source`), or a spec that is loaded already, without overrides.
+    Args:
+        config: the path of a YAML file, a mapping of the same form (`uses` may be a function or class), an OmegaConf
+            object, a builder (`stagepipe.from_source`), or a loaded spec, which takes no overrides.
+        overrides: strings such as `"stages.decode.workers=8"`.
+        inline: run all stages in the calling process: for pdb, notebooks, and systems other than Linux.
+        limit: the number of source items per epoch.
+        rank: this process's part of the source: item i of the epoch goes to rank i % world_size.
+        world_size: the number of ranks.
+        even: give all ranks the same number of items: `"pad"` repeats the first items, `"drop"` drops the last.
+        only: run only these source items (numbers from 0), with their seeds of a full epoch.
+        cache: if False, neither read nor write the outputs that stages with a `cache` keep.
+        trace: the file for a trace, written when the pipeline is closed; replaces `report.trace` of the config.
+        prometheus: an address for metrics, such as `"127.0.0.1:9100"`; replaces `report.prometheus`.
 
-    `overrides` are strings such as `"stages.decode.workers=8"`.
+    Items have the shapes and dtypes that the last stage returns, and are writable. Arrays are in shared memory, which
+    is reused when their last view is gone.
 
-    `inline=True` runs all stages in the calling process: for pdb, for notebooks, on systems other than Linux.
-
-    `limit` ends each epoch after this number of source items.
-
-    `rank` and `world_size` split the source among ranks: item i of the epoch goes to rank i % world_size. `even` gives
-    all ranks the same number of items: `"pad"` repeats the first items, `"drop"` leaves out the last.
-
-    `only` runs just these source items (numbers from 0), with the seeds that they have in a full epoch.
-
-    `cache=False` neither reads nor writes the outputs that stages with a `cache` keep.
-
-    `trace` and `prometheus` replace those of the config's `report`: the file of a trace, which is written when the
-    pipeline is closed, and an address such as `"127.0.0.1:9100"` at which Prometheus finds metrics meanwhile.
-
-    Items have the shapes and dtypes that the last stage returned. They belong to the caller and are writable. Arrays
-    lie in shared memory, which is reused once the last view of them is gone.
-
-    Raises ConfigError with all problems of the config at once, and UsageError for arguments that do not fit together.
+    Raises ConfigError with all problems of the config, and UsageError for arguments that contradict each other.
     Iterating raises RunError if the run fails.
     """
 
@@ -104,7 +99,7 @@ class Pipeline(Generic[T_co]):
         trace: str | Path | None = None,
         prometheus: str | int | None = None,
     ) -> None:
-        """Check the config. No worker is started yet; their fork server is, unless `inline`."""
+        """Check the config, and start the fork server unless `inline`; workers start later."""
         if not inline:
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
@@ -138,9 +133,9 @@ class Pipeline(Generic[T_co]):
         self._owner_pid = 0
 
     def make_plan(self) -> Plan:
-        """Plan what will run. Measures this machine's cost curves if they are not cached, and resolves `workers: auto`.
+        """Return the plan of the run; measures this machine's cost curves if needed, and resolves `workers: auto`.
 
-        Raises RunError if that runs a probe and a stage fails in it.
+        Raises RunError if a stage fails in the probe for `workers: auto`.
 
         >>> pipeline = Pipeline({"source": {"uses": range(4)}}, inline=True)
         >>> [process.name for process in pipeline.make_plan().processes]
@@ -149,9 +144,9 @@ class Pipeline(Generic[T_co]):
         return self._plan_spec(self._make_run_spec())
 
     def feed_sinks(self) -> None:
-        """Run the sinks that have workers, as stages: the items are then the parts that they have written.
+        """Run the sinks that have workers as stages; items are then the parts that they have written.
 
-        Without it, a pipeline yields its items, and no sink runs. Called before the start.
+        Without this call, a pipeline yields its items and no sink runs. Call it before the start.
         """
         self._feeds_sinks = True
 
@@ -209,7 +204,7 @@ class Pipeline(Generic[T_co]):
         return self._auto_workers_result
 
     def explain_auto_workers(self) -> tuple[str, ...]:
-        """Explain the choices for `workers: auto`, one line per stage. Runs a few items through the stages first.
+        """Explain the choices for `workers: auto`, one line per stage; runs a few items through the stages first.
 
         Raises RunError if a stage fails.
 
@@ -219,12 +214,12 @@ class Pipeline(Generic[T_co]):
         return self._resolve_auto_workers().auto_workers
 
     def forecast(self, *, run_sink: bool = False) -> Forecast:
-        """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
+        """Forecast the costs of stages and hops and the effect of changes, as `stagepipe plan` does.
 
-        Runs the stages in separate processes until each has had items, for a minute at most. Sinks with workers, and
-        built-in ones, write to a temporary folder. Any other sink runs with `run_sink`: what it writes
-        stays. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and ReadOnceError if the source
-        can be read only once.
+        Runs the stages in separate processes until each has had items, for at most a minute. Sinks with workers and
+        built-in sinks write to a temporary folder. Any other sink runs only with `run_sink`, and its output stays.
+        Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and ReadOnceError if the source can be
+        read only once.
 
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
@@ -232,10 +227,10 @@ class Pipeline(Generic[T_co]):
         return engine.forecast_pipeline(self._measure_auto_workers(), self._plan_spec, run_sink=run_sink)
 
     def find_nondeterminism(self) -> Nondeterminism | None:
-        """Run the first 8 items in new processes, twice with 1 worker per stage, then with 2; compare all outputs.
+        """Compare the outputs of the first 8 items in three runs: twice with 1 worker per stage, once with 2.
 
-        Returns the first stage and item whose output differs, None if none does. The sink does not run. Raises RunError
-        if a stage fails, and ReadOnceError if the source can be read only once.
+        Returns the first stage and item whose output differs, or None. The sink does not run. Raises RunError if a
+        stage fails, and ReadOnceError if the source can be read only once.
 
         >>> print(Pipeline("train.yaml").find_nondeterminism())  # doctest: +SKIP
         stage augment, item 0: the output differs from run to run; ...
@@ -243,7 +238,7 @@ class Pipeline(Generic[T_co]):
         return engine.find_nondeterminism(self.spec, self._plan_spec)
 
     def start(self) -> Self:
-        """Start the workers unless they run already. Iterating does this too.
+        """Start the workers unless they are running; iterating does this too.
 
         Raises UsageError if the pipeline is closed or a system limit is too low, and RunError if a stage cannot start.
         """
@@ -367,22 +362,25 @@ class Pipeline(Generic[T_co]):
         return cast("LocalRun", run)
 
     def wait_until_built(self) -> None:
-        """Start the workers unless they run already, and wait until all have built their stages. Work begins later."""
+        """Start the workers and wait until all have built their stages; the work begins later."""
         self._ensure_started().get_epoch_length()
 
     def identify_source(self) -> SourceIdentity | None:
-        """Return the number of the source's items, and its files; None if the run has failed. Waits until it is built.
+        """Return the number of the source's items and its files, or None if the run failed; waits until it is built.
 
-        For the parts of stagepipe that run one source in several places.
+        Used by the parts of stagepipe that run one source in several places.
         """
         return self._ensure_started().wait_for_source()
 
     def cancel_epoch(self) -> None:
-        """End the current epoch from another thread: its iteration raises EpochCancelledError. Raises UsageError."""
+        """End the current epoch from another thread; its iteration raises EpochCancelledError.
+
+        Raises UsageError if the engine is not local.
+        """
         self._start_local_run().cancel_epoch()
 
     def resolve_auto(self) -> PipelineSpec:
-        """Return the spec with numbers for `workers: auto` and `fuse: auto`. That may run some items.
+        """Return the spec with values for `workers: auto` and `fuse: auto`; may run some items.
 
         Raises RunError if a stage fails.
         """
@@ -390,7 +388,7 @@ class Pipeline(Generic[T_co]):
 
     @property
     def config_description(self) -> str:
-        """The part of the config that decides which items come out, as JSON. Objects from Python have their names."""
+        """The part of the config that determines the items, as JSON; objects from Python appear by name."""
         return json.dumps(engine.describe_config(self.spec, self._limit, self.shard, with_contents=False))
 
     def _attach_loader(self, *, keep_idle_pages: bool) -> None:
@@ -399,9 +397,10 @@ class Pipeline(Generic[T_co]):
         self._keep_idle_pages = keep_idle_pages
 
     def deliver_to_sinks(self, count_written: Callable[[], tuple[int, int]] | None = None) -> None:
-        """Let the report name the sinks as what takes the items: those that `stagepipe run` calls in this process.
+        """Name the sinks in the report as the consumer: those that `stagepipe run` calls in this process.
 
-        `count_written` tells how many items sinks with workers have written in this run, and how many files there are.
+        `count_written` returns the number of items that sinks with workers have written in this run, and of their
+        files.
         """
         from stagepipe.plan import name_sink
 
@@ -411,7 +410,7 @@ class Pipeline(Generic[T_co]):
         self._count_written = count_written
 
     def count_files(self, files: int) -> None:
-        """Let the progress say how many files the sinks have written."""
+        """Show the number of files that the sinks have written in the progress."""
         if self._run is not None:
             self._run.count_files(files)
 
@@ -423,27 +422,27 @@ class Pipeline(Generic[T_co]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of `state_dict`: the one under way, or the next one."""
+        """The epoch of `state_dict`: the current one or, between epochs, the next one."""
         return self._state.position().epoch
 
     @property
     def items_yielded(self) -> int:
-        """Number of items that this epoch has yielded, before a resume included."""
+        """Number of items that this epoch has yielded, including those before a resume."""
         return self._state.position().items_yielded
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the next one: from its start, or from its loaded position.
+        """Make `epoch` the next epoch, from its start or from its loaded position.
 
         Raises UsageError if `epoch` is not an integer from 0 to 2**32 - 1.
         """
         self._state.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last item that was yielded. Items prepared ahead do not count.
+        """Return the position after the last item that was yielded, regardless of items prepared ahead.
 
-        The dict is flat and holds numbers and strings: it can be pickled, written as JSON and stored in any checkpoint.
-        This takes some microseconds and does not involve the workers. The first call computes the fingerprints of
-        objects from Python: about a millisecond, and a second per GB of arrays in them.
+        The dict is flat and contains numbers and strings, so you can pickle it, write it as JSON, or put it in any
+        checkpoint. A call takes some microseconds and does not involve the workers. The first call also computes
+        fingerprints of objects from Python: about a millisecond, plus a second per GB of arrays in them.
 
         >>> with Pipeline({"source": {"uses": range(4)}}, inline=True) as pipeline:
         ...     items = iter(pipeline)
@@ -466,20 +465,20 @@ class Pipeline(Generic[T_co]):
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
     ) -> None:
-        """Resume from `state`: the next iteration yields the rest of its epoch. Later ones are whole epochs.
+        """Resume from `state`: the next iteration yields the rest of its epoch, later ones whole epochs.
 
-        The number of workers, the transport and the machine may differ. So may the number of ranks, if `state` is the
-        list of the states that all ranks saved at the same step: the items that they have not yielded are divided among
-        the new ranks. A rank that stopped inside a group, such as a shuffled block, is refused, and so are ranks that
-        stopped at different steps.
+        The number of workers, the transport and the machine may differ. To change the number of ranks, pass the list of
+        the states that all ranks saved at the same step: the new ranks share the items that were not yielded. A rank
+        that stopped inside a group, such as a shuffled block, or ranks that stopped at different steps raise
+        UsageError.
 
-        Raises UsageError, with the differences, if the state was saved with a config that yields other items, and if it
-        is not a state. Functions and objects from Python are compared by their fingerprints: code, constants, defaults,
-        closure values, attributes. The next iteration compares the data: it raises UsageError if the source has another
-        number of items, or files of other names or sizes, or files that were written again.
+        Raises UsageError, with the differences, if `state` is not a state or was saved with a config that yields
+        different items. Functions and objects from Python are compared by fingerprint: code, constants, defaults,
+        closure values, attributes. The next iteration raises UsageError if the number of source items, or the names,
+        sizes or modification times of its files have changed.
 
-        `allow_changed=True` resumes in spite of such differences, and where an object has no fingerprint. `order`,
-        `even` and the number of `Batch` and `Shuffle` stages must still be the same.
+        `allow_changed=True` accepts such differences and objects without a fingerprint. `order`, `even` and the number
+        of `Batch` and `Shuffle` stages must still be the same.
 
         >>> def make_pipeline(factor):
         ...     stages = [{"name": "scale", "uses": lambda number: number * factor}]
@@ -522,25 +521,25 @@ class Pipeline(Generic[T_co]):
         return self._run is not None
 
     def progress(self, *, detailed: bool = False) -> LiveRun:
-        """Return the figures of the run as it goes: counts, rates and what limits it; starts it if needed.
+        """Return the current figures of the run: counts, rates and the limit; starts the run if needed.
 
-        `detailed`: with the percentiles of stages and hops, and the memory of the workers, which take about a
-        millisecond of CPU for each worker. An engine without workers has none.
+        `detailed` adds percentiles of stages and hops and the memory of the workers, for about a millisecond of CPU per
+        worker. An engine without workers has none.
         """
         return self._ensure_started().progress(detailed=detailed)
 
     @property
     def trace_path(self) -> Path | None:
-        """The file for the trace, by the argument or the config; None if none is wanted."""
+        """The file for the trace, from the argument or the config; None without a trace."""
         return self._outputs.trace_path
 
     @property
     def written_trace(self) -> Path | None:
-        """The file of the trace once the run has ended; None without a trace, or if it could not be written."""
+        """The file of the trace after the run; None without a trace, or if it could not be written."""
         return self.trace_path if self._run is not None and self._run.has_written_trace else None
 
     def report(self) -> Report:
-        """Return the report so far; once the pipeline is closed, that of the whole run.
+        """Return the report so far, or of the whole run once the pipeline is closed.
 
         Raises UsageError before the start.
         """
@@ -559,7 +558,7 @@ class Pipeline(Generic[T_co]):
 
     @property
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """The items that failed and were skipped so far (`on_error: skip`), before a resume from a journal too."""
+        """The items that failed and were skipped so far (`on_error: skip`), including those before a resume."""
         own_letters = () if self._run is None else self._run.dead_letters.to_records()
         if not self.earlier_dead_letters:
             return own_letters
@@ -568,7 +567,7 @@ class Pipeline(Generic[T_co]):
         return tuple(sorted(by_item.values(), key=lambda letter: (letter.epoch, letter.source_items)))
 
     def take_dead_letters(self) -> tuple[DeadLetter, ...]:
-        """Return the letters up to the position of `state_dict` that no call has returned yet, for a journal."""
+        """Return the dead letters up to the position of `state_dict` that no earlier call returned, for a journal."""
         position = self._state.position()
         return () if self._run is None else self._run.dead_letters.take_until(position.epoch, position.cursor)
 
@@ -593,7 +592,7 @@ class Pipeline(Generic[T_co]):
     # ------------------------------------------------------------------ close
 
     def close(self) -> None:
-        """Stop the workers and release all resources. The report and the state stay available."""
+        """Stop the workers and release all resources; the report and the state stay available."""
         self._state.close(self._state.closed_reason or _CLOSED_MESSAGE)
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -601,7 +600,7 @@ class Pipeline(Generic[T_co]):
             self._run.close()
 
     def abandon_in_child(self) -> None:
-        """Leave the workers to the process that started them. Called in a forked child."""
+        """Leave the workers to the process that started them; called in a forked child."""
         if self._run is not None and self._capabilities.forks_workers:
             self._state.close(format_owner_message("pipeline", self._owner_pid))
             keep_until_exit(self._run)

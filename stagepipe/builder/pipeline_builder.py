@@ -89,7 +89,7 @@ _RESERVED_STAGE_NAMES: Final = ("source", "sink")
 
 @folds_frames_of_methods
 class PipelineBuilder(Generic[T_co]):
-    """A pipeline under construction. `T_co` is the type of its items. Immutable: each call returns a new builder.
+    """An immutable pipeline under construction, with items of type `T_co`; each call returns a new builder.
 
     >>> from stagepipe import from_source
     >>> numbers = from_source(range(100)).map(lambda number: number * number).filter(lambda number: number % 2)
@@ -100,16 +100,16 @@ class PipelineBuilder(Generic[T_co]):
     ...     sum(len(batch) for batch in pipeline)
     50
 
-    A function is anything that can be called with an item: a function, a lambda, a function of a notebook cell, an
+    A stage is anything that can be called with an item: a function, a lambda, a function from a notebook cell, an
     instance, `defer(Class, ...)` (built once in each worker), `functools.partial`, or an import path such as
     `"my_ops.decode"`. A class without `__call__`, such as `int`, is called with each item.
 
-    Stages are named after their functions; a repeated name gets a number. Every stage takes the options of
-    `StageOptions`: `workers`, `timeout`, `on_error`, `fuse` and so on. `fuse=True` runs a stage in the process of the
-    stage before it, or of the source.
+    Stages are named after their functions; a repeated name gets a number. Every stage takes `StageOptions`, such as
+    `workers`, `timeout`, `on_error` and `fuse`. `fuse=True` runs a stage in the process of the previous stage or the
+    source.
 
-    A call refuses an unknown option. `open`, `run`, `take`, `loader`, `forecast` and `to_yaml` check all the rest: they
-    raise ConfigError with all problems at once.
+    Each call raises an error for an unknown option. `open`, `run`, `take`, `loader`, `forecast` and `to_yaml` check
+    everything else and raise ConfigError with all problems at once.
     """
 
     def __init__(self, calls: Sequence[PythonCall]) -> None:
@@ -117,7 +117,7 @@ class PipelineBuilder(Generic[T_co]):
 
     @property
     def python_calls(self) -> Sequence[PythonCall]:
-        """The calls so far, as `stagepipe.config` reads them."""
+        """The calls so far, in the form that `stagepipe.config` reads."""
         return self._calls
 
     # ------------------------------------------------------------------ stages
@@ -139,13 +139,12 @@ class PipelineBuilder(Generic[T_co]):
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[U]: ...
     def map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
-        """Call a function with each item; what it returns is the new item.
+        """Replace each item by the result of a function.
 
-        With `into`, the result becomes a field of the item instead. With `when`, other items pass by. An `async def` is
-        awaited, and each worker has `concurrency` calls in progress.
+        With `into`, the result becomes a field of the item instead. With `when`, items that do not match pass by
+        unchanged. An `async def` is awaited, with `concurrency` calls in progress in each worker.
 
-        Raises UsageError for a generator function, which is `flat_map`'s, and for a class with `__call__`, which needs
-        `defer`.
+        Raises UsageError for a generator function (use `flat_map`) and for a class with `__call__` (use `defer`).
 
         >>> from stagepipe import from_source
         >>> from_source(["1", "2"]).map(int).take(2)
@@ -167,10 +166,15 @@ class PipelineBuilder(Generic[T_co]):
         max_wait: float | str | None = None,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[T_co]:
-        """Call a function with one field of each dict item; what it returns replaces the field.
+        """Replace one field of each dict item by the result of a function.
 
-        `field` is the field's name, or a dict of the function's arguments and their fields. `as_` converts the field to
-        this type before the call. With `batch_size`, the function gets lists, as in `map_batches`.
+        Args:
+            field: the field's name, or a dict of the function's arguments and their fields.
+            function: the function to call.
+            as_: convert the field to this type before the call.
+            batch_size: call the function with lists of up to this number of values, as in `map_batches`.
+            max_wait: how long to wait for a full list, in seconds or as `"20ms"`.
+            options: `StageOptions`.
 
         >>> from stagepipe import from_source
         >>> from_source([{"word": "a", "label": 1}]).map_field("word", str.upper).take(1)
@@ -206,10 +210,10 @@ class PipelineBuilder(Generic[T_co]):
     def flat_map(
         self, function: Any, /, *, field: str | dict[str, str] | None = None, **options: Unpack[StageOptions]
     ) -> PipelineBuilder[Any]:
-        """Call a generator function, or one that returns an iterable, with each item; what it yields are the new items.
+        """Replace each item by the items that a generator function yields, or that a function returns as an iterable.
 
-        With `field`, as in `map_field`, the function gets fields of a dict item, and what it yields goes into a copy of
-        the item each time.
+        With `field`, as in `map_field`, the function gets fields of a dict item, and each result goes into a copy of
+        the item.
 
         >>> from stagepipe import from_source
         >>> from_source(["a b", "c"]).flat_map(str.split).take(3)
@@ -250,9 +254,9 @@ class PipelineBuilder(Generic[T_co]):
         max_wait: float | str | None = None,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[Any]:
-        """Call a function with lists of up to `batch_size` items. It returns as many new items.
+        """Call a function with lists of up to `batch_size` items; it returns the same number of new items.
 
-        A call waits for a full list, for at most `max_wait`: seconds, or text such as `"20ms"`, which is the default.
+        A call waits for a full list for at most `max_wait`: seconds, or a string such as `"20ms"` (the default).
 
         >>> from stagepipe import from_source
         >>> from_source([3, 4, 5]).map_batches(lambda numbers: [number + len(numbers) for number in numbers],
@@ -270,7 +274,7 @@ class PipelineBuilder(Generic[T_co]):
         /,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[T_co]:
-        """Drop the items for which a function returns a false value.
+        """Drop the items for which a function returns a falsy value.
 
         >>> from stagepipe import from_source
         >>> from_source(range(10)).filter(lambda number: number > 7).take(2)
@@ -291,12 +295,17 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_stage(format_call(".select", *fields, **options), target, options)
 
     def drop(self, *fields: str, **options: Unpack[StageOptions]) -> PipelineBuilder[dict[str, Any]]:
-        """Leave these fields of each item out."""
+        """Remove these fields from each item; every item must have them.
+
+        >>> from stagepipe import from_source
+        >>> from_source([{"x": 1, "y": 2}]).drop("y").take(1)
+        [{'x': 1}]
+        """
         target = CallTarget("stagepipe.stages.Drop", {"fields": list(fields)}, "drop")
         return self._add_stage(format_call(".drop", *fields, **options), target, options)
 
     def rename(self, fields: Mapping[str, str], /, **options: Unpack[StageOptions]) -> PipelineBuilder[dict[str, Any]]:
-        """Give fields of each item new names: `fields` maps old ones to new ones.
+        """Rename fields of each item; `fields` maps old names to new ones.
 
         >>> from stagepipe import from_source
         >>> from_source([{"x": 1, "y": 2}]).rename({"x": "z"}).take(1)
@@ -306,7 +315,12 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_stage(format_call(".rename", fields, **options), target, options)
 
     def shuffle(self, buffer_size: int, /, **options: Unpack[StageOptions]) -> PipelineBuilder[T_co]:
-        """Collect `buffer_size` items and yield them in random order, block after block, in one process."""
+        """Yield each block of `buffer_size` items in random order, in one process.
+
+        >>> from stagepipe import from_source
+        >>> sorted(from_source(range(4)).shuffle(4).take(4))
+        [0, 1, 2, 3]
+        """
         target = CallTarget("stagepipe.stages.Shuffle", {"size": buffer_size}, "shuffle")
         return self._add_stage(format_call(".shuffle", buffer_size, **options), target, options)
 
@@ -325,10 +339,18 @@ class PipelineBuilder(Generic[T_co]):
     ) -> PipelineBuilder[Any]:
         """Collate `size` items into one of the same structure, with a new first axis, in one process.
 
-        After `from_dataset`, its `batch_size` is quicker, because the workers collate; here each sample stays an item.
+        After `from_dataset`, its `batch_size` is faster, because the workers collate; here each sample remains an item.
 
-        The last batch of an epoch may be shorter; `drop_last` drops it. With `pad`, arrays of different lengths are
-        padded. `stagepipe.stages.Batch` says what becomes of each type, and explains the options.
+        Args:
+            size: items in a batch; the last batch of an epoch may be shorter.
+            drop_last: drop the last batch if it is shorter.
+            pad: the fill value for arrays of different lengths, or one per field. `stagepipe.stages.Batch` explains
+                padding, and how each type is collated.
+            pad_to: pad to this length. None: to the longest item of the batch.
+            pad_to_multiple_of: pad to the next multiple of this number.
+            lengths: add the lengths before padding.
+            mask: add masks that are true for values and false for padding.
+            options: `StageOptions`.
 
         >>> from stagepipe import from_source
         >>> from_source([{"x": 1}, {"x": 2}]).batch(2).take(1)
@@ -347,18 +369,22 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_stage(format_call(".batch", size, **arguments, **options), target, options)
 
     def unbatch(self, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
-        """Yield one item per row of each batch: the inverse of `batch`."""
+        """Yield one item per row of each batch; the inverse of `batch`.
+
+        >>> from stagepipe import from_source
+        >>> from_source([{"x": ["a", "b"]}]).unbatch().take(2)
+        [{'x': 'a'}, {'x': 'b'}]
+        """
         target = CallTarget("stagepipe.stages.Unbatch", {}, "unbatch")
         return self._add_stage(format_call(".unbatch", **options), target, options)
 
     def sink(
         self, sink: Callable[[T_co], object] | Deferred[Any] | str, /, **options: Unpack[SinkOptions]
     ) -> PipelineBuilder[T_co]:
-        """Add what `run` writes the output to. Several sinks all get each item; only sinks may follow.
+        """Add a sink for the output of `run`; every sink gets every item, and only sinks may follow.
 
-        A subclass of `stagepipe.sinks.PartSink`, such as `defer(JsonlSink, "out")`, writes in `workers` processes of
-        its own. Anything else is called with each item in this process; `run` calls its `close`, if it has one, at the
-        end.
+        A subclass of `stagepipe.sinks.PartSink`, such as `defer(JsonlSink, "out")`, writes in its own `workers`
+        processes. Anything else is called with each item in this process; at the end, `run` calls its `close`, if any.
 
         >>> from stagepipe import from_source
         >>> items = []
@@ -370,7 +396,7 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_call(PythonCall(format_call(".sink", sink, **options), "sink", {**target.settings, **options}))
 
     def with_options(self, **options: Unpack[RunOptions]) -> PipelineBuilder[T_co]:
-        """Set options of the whole run. A later call replaces the options that it names."""
+        """Set `RunOptions` of the whole run; a later call replaces the options that it names."""
         return self._add_call(PythonCall(format_call(".with_options", **options), "", dict(options)))
 
     # ------------------------------------------------------------------ use
@@ -378,8 +404,8 @@ class PipelineBuilder(Generic[T_co]):
     def to_yaml(self) -> str:
         """Return the YAML of this pipeline, for `stagepipe run`.
 
-        Raises UsageError, naming the stage, for what YAML cannot hold: lambdas, functions inside functions or of the
-        running script, instances, tuples. Raises ConfigError if the pipeline is wrong.
+        Raises UsageError, with the stage, for values that YAML cannot hold: lambdas, functions defined in a function or
+        in the running script, instances, tuples. Raises ConfigError if the pipeline is invalid.
 
         >>> from stagepipe import from_source
         >>> print(from_source(range(3)).map(len).to_yaml())  # doctest: +SKIP
@@ -388,11 +414,11 @@ class PipelineBuilder(Generic[T_co]):
         return write_calls(self._calls)
 
     def forecast(self) -> Forecast:
-        """Forecast the costs of stages and hops, and what would be faster: see `Pipeline.forecast`."""
+        """Forecast the costs of stages and hops and the effect of changes; see `Pipeline.forecast`."""
         return Pipeline(self).forecast()
 
     def take(self, count: int, /) -> list[T_co]:
-        """Return the first `count` items of the output. The stages run in this process, without workers."""
+        """Return the first `count` items of the output; the stages run in this process."""
         pipeline = Pipeline(self, inline=True)
         pipeline._saves_state = False  # noqa: SLF001 - it ends here, so a large source need not be fingerprinted
         with pipeline:
@@ -406,12 +432,16 @@ class PipelineBuilder(Generic[T_co]):
         trace: str | Path | None = None,
         prometheus: str | int | None = None,
     ) -> Report:
-        """Run one epoch to its end, into the sinks if there are any, and return the report.
+        """Run one epoch into the sinks, if any, and return the report.
 
-        `limit` ends the epoch after this number of source items. `resume` goes on with the run whose journal is in the
-        folder of the first sink with workers; without a journal, a run starts. `trace` and `prometheus` are those of
-        `Pipeline`. Raises RunError if the run or a sink
-        fails, and UsageError if a folder cannot be used or its run has finished.
+        Args:
+            limit: end the epoch after this number of source items.
+            resume: continue the run whose journal is in the folder of the first sink with workers. Without a journal,
+                a new run starts.
+            trace: see `Pipeline`.
+            prometheus: see `Pipeline`.
+
+        Raises RunError if the run or a sink fails, and UsageError if a folder cannot be used or its run has finished.
         """
         pipeline = Pipeline[Any](self, limit=limit, trace=trace, prometheus=prometheus)
         with open_shards(pipeline, resume=resume) as shards:
@@ -434,7 +464,7 @@ class PipelineBuilder(Generic[T_co]):
         trace: str | Path | None = None,
         prometheus: str | int | None = None,
     ) -> Pipeline[T_co]:
-        """Return the pipeline, for `with` and any number of epochs. Takes the arguments of `Pipeline`."""
+        """Return a `Pipeline` for use in a `with` block; takes its arguments."""
         return Pipeline(
             self,
             inline=inline,
@@ -449,7 +479,7 @@ class PipelineBuilder(Generic[T_co]):
         )
 
     def loader(self, **options: Unpack[LoaderOptions]) -> Loader:
-        """Return a `stagepipe.torch.Loader` of this pipeline, which yields torch tensors. Takes its arguments."""
+        """Return a `stagepipe.torch.Loader`, which yields torch tensors; takes its arguments."""
         from stagepipe.torch import Loader
 
         return Loader(self, **options)
@@ -534,16 +564,16 @@ def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBui
 
     Args:
         source: an object with `__len__` and `__getitem__` (a list, a range, a map-style dataset), an iterable that can
-            be read more than once, a function that returns an iterable, `defer(Class, ...)`, or an import path. It is
-            read in one process; if an iterable has `set_epoch`, that is called first. For a dataset whose
-            `__getitem__` is slow, use `from_dataset`.
-        options: those of a source, such as `retries` and `on_error` for items that cannot be read; those of processes,
-            such as `workers=4`, only for one that is read by index: a record source (`stagepipe.sources.parquet`).
+            be read more than once, a function that returns an iterable, `defer(Class, ...)`, or an import path. One
+            process reads it and calls an iterable's `set_epoch`, if any, before each epoch. If `__getitem__` is slow,
+            use `from_dataset`.
+        options: `SourceOptions`, such as `retries` and `on_error`. Only record sources (`stagepipe.sources.parquet`),
+            which are read by index, take options of processes such as `workers=4`.
 
     >>> from_source(range(3)).take(2)
     [0, 1]
 
-    Raises UsageError for a class, which needs `defer`.
+    Raises UsageError for a class; pass `defer(Class, ...)` instead.
     """
     uses, arguments = _split_source(source)
     settings = {"uses": uses, **({"with": arguments} if arguments else {}), **options}
@@ -638,24 +668,23 @@ def from_dataset(  # noqa: PLR0913 - those of a DataLoader
 ) -> PipelineBuilder[Any]:
     """Begin a pipeline with a dataset whose `__getitem__` runs in workers, as in a `torch.utils.data.DataLoader`.
 
-    One process draws the order; the workers of the source, which `options` configure, read the samples.
+    One process draws the order, and the source's workers read the samples. Set their number with `workers`.
 
     Args:
-        dataset: a map-style dataset (`__len__` and `__getitem__`) or an iterable one; or, so that each worker builds
-            its own, its class, `defer(Class, ...)`, a function that returns it, or an import path.
+        dataset: a map-style dataset (`__len__` and `__getitem__`) or an iterable one. To build it in each worker, pass
+            its class, `defer(Class, ...)`, a function that returns it, or an import path.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
-        batch_size: the number of samples of a batch, which is made in the workers. None: each sample is an item.
-            Quicker than `.batch`, by 1.1 to 2.5 times where we measured it; a batch is then one item, which is seeded,
-            retried and skipped as a whole.
-        drop_last: drop a last batch that is shorter.
-        collate_fn: makes a batch of a list of samples. Default: as `.batch` does.
-        worker_init_fn: called once in each worker with its number.
-        shards: how often an iterable dataset is iterated over, each time with another `id` of `get_worker_info()`. Then
-            it may be read in several workers.
-        options: the options of the source, such as `workers=8`. An iterable dataset without `shards` takes none of
-            processes: one process reads it.
+        batch_size: samples per batch; the workers collate. None: each sample is an item. This is 1.1 to 2.5 times as
+            fast as `.batch` in our measurements, but a batch is seeded, retried and skipped as a whole.
+        drop_last: drop the last batch if it is shorter.
+        collate_fn: turns a list of samples into a batch. Default: like `.batch`.
+        worker_init_fn: called once in each worker, with the worker's number.
+        shards: the number of iterations over an iterable dataset, each with a different `id` of `get_worker_info()`.
+            With shards, several workers may read the dataset.
+        options: `SourceOptions`, such as `workers=8`. One process reads an iterable dataset without `shards`, so it
+            takes no options of processes.
 
     >>> samples = from_dataset(["a", "b", "c"], shuffle=True, workers=2)
     >>> sorted(samples.take(3))

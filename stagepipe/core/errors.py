@@ -16,9 +16,10 @@ from stagepipe.core.package import PACKAGE_DIR
 
 
 class StagepipeError(Exception):
-    """The base of all exceptions that stagepipe raises itself.
+    """Base class of all exceptions that stagepipe raises.
 
-    Exceptions of your own stages arrive as a `RunError` that also has their type; its `trace` is their traceback.
+    An exception in your stage arrives as a `RunError` that also has the type of the exception; `trace` is its
+    traceback.
 
     >>> try:
     ...     raise UsageError("the pipeline is closed")
@@ -68,7 +69,7 @@ class Problem:
 
 
 class ConfigError(StagepipeError):
-    """The config, or a pipeline built in Python, is invalid. Reports all problems at once; the CLI exits with 2.
+    """Invalid config, or invalid pipeline built in Python; reports all problems at once (exit status 2).
 
     `problems` lists them in the order of the file.
 
@@ -84,20 +85,24 @@ class ConfigError(StagepipeError):
 
 
 class UsageError(StagepipeError):
-    """The API was used incorrectly; the message says what to do instead."""
+    """Incorrect use of the API; the message says what to do instead."""
 
 
 class RunError(StagepipeError):
-    """The run failed.
+    """Failure of a run, with the stage, the worker, the item and the traceback.
 
-    `stage` is the name of the stage, `worker` its worker's number (-1 if unknown), `item` the item's key as text, and
-    `trace` the traceback of the worker as text; `stage`, `item` and `trace` are empty if unknown.
+    Args:
+        message: what happened.
+        stage: the name of the stage; empty if unknown.
+        worker: the number of the worker; -1 if unknown.
+        item: the item's key as text; empty if unknown.
+        trace: the worker's traceback as text; empty if unknown.
 
-    An error that a stage raised is also an instance of the stage's exception type, so `except KeyError` catches it: if
-    the type is builtin, or if a module that you have imported defines it, at its top level or in a class. It is made
-    without the type's `__init__`, so it lacks the attributes that this would set. StopIteration and exceptions that are
-    no `Exception` (SystemExit) arrive as a plain RunError. An ExceptionGroup arrives as one, with types and texts of
-    its first 20 exceptions, so that `except*` finds them.
+    If a stage raised the error, it is also an instance of the stage's exception type, so `except KeyError` catches it.
+    The type must be built in, or defined at the top level or in a class of a module that you have imported. Its
+    `__init__` is not called, so attributes that `__init__` sets are missing. StopIteration and exceptions that do not
+    derive from `Exception` (SystemExit) arrive as a plain RunError. An ExceptionGroup keeps the types and texts of its
+    first 20 exceptions, so that `except*` finds them.
 
     >>> error = RunError("no such file: a.jpg", stage="decode", worker=0, item="17")
     >>> error.stage, error.item
@@ -105,7 +110,7 @@ class RunError(StagepipeError):
     """
 
     def __init__(self, message: str, *, stage: str = "", worker: int = -1, item: str = "", trace: str = "") -> None:
-        """The text of the exception is `message`, followed by `trace` if there is one and no `__cause__` shows it."""
+        """Set the text of the exception to `message`, followed by `trace` unless `__cause__` shows it."""
         self.message = message
         self.stage = stage
         self.worker = worker

@@ -62,9 +62,9 @@ def _make_packer(key_length: int) -> Callable[..., bytes]:
 
 @dataclass(slots=True)
 class Context:
-    """The stage, worker, epoch and item of the current call of a stage function. `context()` returns it.
+    """Stage, worker, epoch and item of the current call of a stage function; returned by `context()`.
 
-    `worker` and `epoch` count from 0. `item` is the item's key: (item number, part of a generator's output ...); it is
+    `worker` and `epoch` count from 0. `item` is the item's key, (item number, part number of a generator, ...); it is
     empty while a source begins an epoch. `seed` is the seed of the run.
     """
 
@@ -78,7 +78,7 @@ class Context:
 
     @property
     def rng(self) -> np.random.Generator:
-        """A random generator seeded by (seed, epoch, stage, item): it draws the same with any number of workers."""
+        """NumPy generator seeded by (seed, epoch, stage, item), with the same numbers for any number of workers."""
         if self.own_rng is None:
             import numpy as np
 
@@ -117,12 +117,12 @@ def find_context() -> Context | None:
 
 
 def context() -> Context:
-    """The `Context` of the current call: stage, worker, epoch and item, with a random generator `rng` for the item.
+    """Return the `Context` of the current call: stage, worker, epoch, item, and a random generator `rng`.
 
     >>> def augment(image):
     ...     return image + context().rng.normal(size=image.shape)
 
-    Raises RuntimeError outside a stage function, and on threads that a stage starts.
+    Raises RuntimeError outside a stage function and on threads that a stage starts.
     """
     found = find_context()
     if found is None:
@@ -132,10 +132,10 @@ def context() -> Context:
 
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = "float32") -> Any:
-    """An uninitialised array in the worker's shared memory: a stage that returns it, or a view of it, copies nothing.
+    """Return an uninitialised array in shared memory; a stage that returns it, or a view of it, copies nothing.
 
-    `dtype` is a NumPy dtype (for an ndarray) or a torch dtype (for a CPU tensor). Small arrays, and all arrays outside
-    a worker, are plain allocations. An array that the stage still holds after returning it is copied.
+    A NumPy `dtype` gives an ndarray, a torch dtype a CPU tensor, of shape `shape`. Small arrays, and all arrays outside
+    a worker, are ordinary allocations. If the stage keeps the array after returning it, stagepipe copies it.
 
     >>> empty((2, 3), "uint8").shape
     (2, 3)

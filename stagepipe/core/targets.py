@@ -198,10 +198,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, repr=False)
 class Deferred(Generic[T_co]):
-    """A class and its arguments, built once in each worker. `defer` makes it.
+    """A class and its arguments, built once in each worker; made by `defer`.
 
-    `target` is the class, a classmethod, or the import path of one. A value of `arguments` may be a `Deferred` too,
-    also inside lists, tuples and dicts.
+    `target` is the class, a classmethod, or its import path. Values of `arguments` may be `Deferred` objects too, also
+    inside lists, tuples and dicts.
     """
 
     target: Callable[..., T_co] | str
@@ -217,12 +217,12 @@ def defer(target: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Defer
 @overload
 def defer(target: str, /, **kwargs: Any) -> Deferred[Any]: ...
 def defer(target: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Deferred[Any]:
-    """Return a class with its arguments, which each worker builds once.
+    """Return a class and its arguments; each worker builds the object once.
 
     Args:
-        target: a class, a classmethod such as `AutoTokenizer.from_pretrained`, or the import path of one.
-        args: positional arguments; a class given by its path takes none.
-        kwargs: keyword arguments. An argument may be another `Deferred`.
+        target: a class, a classmethod such as `AutoTokenizer.from_pretrained`, or its import path.
+        args: positional arguments. With an import path, use keyword arguments.
+        kwargs: keyword arguments; values may be `Deferred` objects.
 
     >>> from fractions import Fraction
     >>> defer(Fraction, 1, denominator=3)

@@ -130,14 +130,13 @@ class PlanAdvice(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline will run, what it will cost, and what would make it faster.
+    """Forecast of a run: its processes, costs, rate and possible improvements.
 
-    `items_probed` source items were measured. `items_per_s` is the predicted rate. It is 0 if the probe had too few
-    items, or did not see all: `unseen` are the stages that had none, and `sink` if that got none or did not run. The
-    rate is then at most `max_items_per_s`, by what was measured; 0 if not even that is known.
-    `limited_by` is the name of a process or a sink, `machine` or `consumer`; `bottleneck` explains it.
-    `auto_workers` has a line for each stage with `workers: auto` or `fuse: auto`. `notes` say what forced modes
-    cost.
+    `items_probed` is the number of measured source items. `items_per_s` is the predicted rate. It is 0 if the probe had
+    too few items or missed a stage: `unseen` lists stages without items, and `sink` if it got none or did not run. The
+    rate is then at most `max_items_per_s`, or unknown if that is 0. `limited_by` is the name of a process or a sink,
+    `machine` or `consumer`; `bottleneck` explains it. `auto_workers` has a line per stage with `workers: auto` or
+    `fuse: auto`. `notes` give the cost of forced modes.
 
     >>> forecast = Pipeline("train.yaml").forecast()  # doctest: +SKIP
     >>> forecast.items_per_s, forecast.limited_by  # doctest: +SKIP

@@ -37,16 +37,15 @@ class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveStage(StageTally, frozen=True, kw_only=True):
-    """One row: the source, a stage with the stages `fused` into it, a sink, or the loop that takes the items.
+    """One row of a run: the source, a stage with its `fused` stages, a sink, or the consumer.
 
-    `workers` are those that it has now; where their number follows the work, it stays between `min_workers` and
-    `max_workers`, else these are 0.
+    `workers` is the current number; `min_workers` and `max_workers` are its bounds, or 0 if it is fixed.
 
-    Over the last seconds: `items_per_s` is in source items. `busy`, `starved` and `blocked` are shares of its workers'
-    time: in the stages' functions, waiting for input, and for room downstream. `work` is `busy` and the time on its
-    hops: the row with the most of it limits the run. `queued` is the mean number of messages that wait for it, `run_ns`
-    the time of its first stage for an item. A row of several processes (the readers of a dataset, the writers of a sink
-    and what makes their parts) has the shares of the one that works most.
+    Over the last seconds: `items_per_s` counts source items. `busy`, `starved` and `blocked` are shares of its workers'
+    time: in the stages' functions, waiting for input, and waiting for room downstream. `work` is `busy` plus the time
+    on its hops: the row with the largest value limits the run. `queued` is the mean number of waiting messages,
+    `run_ns` the time of its first stage per item. A row of several processes (a dataset's readers, a sink's writers)
+    has the shares of the busiest.
 
     Since the start: `items` are the source items that are through, and the other counts are sums over its stages.
     `covered_ns` to `worker_loads` are of all its workers: `covered_ns` is the time that the counters are about,
@@ -106,12 +105,11 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run at one moment.
 
     `state` is `starting` until all workers are ready. The source has drawn `items_in` items of the epoch; `items_done`
-    of `items_total` are through to the first barrier, or out. None: the length is unknown. `items_out`, `samples_out`
-    and `files_out` came out since the start: an item may be a batch of samples. `items_per_s` is in source items.
-    `source_end_ns`: when the source had sent its last item; 0 before.
-    `limited_by` is the row that limits the run at the moment; "" if none works most of its time. `last_change` is the
-    last change of a number of workers since the first look. A run without a board, as an inline one, has no `stages`
-    and no `hops`.
+    of `items_total` (None if unknown) have reached the first barrier or the output. `items_out`, `samples_out` and
+    `files_out` count the output since the start: an item may be a batch of samples. `items_per_s` counts source items.
+    `source_end_ns`: when the source had sent its last item; 0 before. `limited_by` is the row that limits the run now,
+    or "" if none works most of its time. `last_change` is the last change of a number of workers since the first call.
+    An inline run has no `stages` and `hops`.
 
     >>> LiveRun(elapsed_ns=20 * 10**9, items_done=1234, items_total=2000, items_per_s=345.2).items_per_s
     345.2
@@ -151,7 +149,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(stage.name for stage in self.stages if stage.is_starting)
 
     def format_items(self, total: int | None = None) -> str:
-        """Format how far the run is. `total` is the number of source items where the run does not know it.
+        """Format the progress of the run; `total` is the number of source items if the run does not know it.
 
         >>> LiveRun(items_done=1234, items_total=2000, items_out=19, samples_out=1216).format_items()
         '1,234 of 2,000 items in, 19 batches out'
@@ -164,7 +162,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.items_done:,}{of_total} items in" + (f", {out} out" if out else "")
 
     def format_last_change(self, arrow: str = "→") -> str:
-        """Format the last change of a number of workers; "" if none was seen.
+        """Format the last change of a number of workers; "" without one.
 
         >>> change = LiveWorkerChange(stage="decode", before=3, after=4, at_ns=8 * 10**9)
         >>> LiveRun(elapsed_ns=20 * 10**9, last_change=change).format_last_change()
@@ -177,7 +175,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"{change.stage} {change.before} {arrow} {format_count(change.after, 'workers')}, {ago} ago"
 
     def pair_rows(self) -> list[tuple[LiveStage, LiveHop]]:
-        """Return each row with the hop that leads to it; that of the first has no target."""
+        """Return each row with the hop that leads to it; the hop of the first row has no target."""
         no_hop = LiveHop(source="", target="")
         return list(zip(self.stages, [no_hop, *self.hops] if self.hops else [no_hop] * len(self.stages), strict=True))
 

@@ -128,10 +128,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(RunFacts, frozen=True, kw_only=True):
-    """The report of a run: what `Pipeline.report()` returns and `stagepipe run --report FILE.json` writes.
+    """The report of a run, from `Pipeline.report()` or `stagepipe run --report FILE.json`.
 
-    `config_path` is the path of the config as it was given; empty for an absolute path, which tells of the machine and
-    its user, and for a config from Python.
+    Durations are in ns, sizes in bytes. `config_path` is the path of the config as given; it is empty for an absolute
+    path, which would reveal the machine and its user, and for a config from Python.
 
     >>> report = from_json(Path("runs/report.json").read_bytes())  # doctest: +SKIP
     >>> report.verdict.fix  # doctest: +SKIP
@@ -146,9 +146,9 @@ class Report(RunFacts, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
     def show(self, *, verbose: bool = False) -> None:
-        """Print the report as `stagepipe run` does: the stages and the verdict; with `verbose` all of it, as `run -v`.
+        """Print the stages and the verdict, as `stagepipe run` does; with `verbose` everything, as `run -v`.
 
-        A notebook shows the figures and the picture of the pipeline, as the HTML page does; with `verbose` the tables.
+        In a notebook, show the figures and the picture of the HTML page; with `verbose` the tables.
         """
         from stagepipe.report import print_to_stdout, render_brief, render_report
 
@@ -198,7 +198,7 @@ class _SchemaHeader(msgspec.Struct):
 
 
 def to_json(report: Report) -> bytes:
-    """Return the report as JSON: UTF-8, indented by two spaces, `schema` first, then what most readers look for.
+    """Return the report as JSON in UTF-8, indented by two spaces, with the most used fields first.
 
     >>> from_json(to_json(report)) == report  # doctest: +SKIP
     True
@@ -209,9 +209,9 @@ def to_json(report: Report) -> bytes:
 
 
 def from_json(text: bytes | str) -> Report:
-    """Read a report that `to_json` wrote. Unknown fields are ignored.
+    """Read a report written by `to_json`, and ignore unknown fields.
 
-    Raises UsageError if the text is not JSON or has another schema, or if a field is missing or has the wrong type.
+    Raises UsageError if the text is not JSON, has another schema, or lacks a field or has one of the wrong type.
     """
     try:
         schema = msgspec.json.decode(text, type=_SchemaHeader).schema

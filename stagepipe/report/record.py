@@ -275,8 +275,8 @@ class SlowItem(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """An item that failed and was skipped (`on_error: skip`).
 
-    `source_items` are the numbers of the source items that it was made from. They are valid for the source with the
-    fingerprint `source_sha256` (of its config and seed). `trace` is the original traceback.
+    `source_items` are the numbers of the source items from which it was made, valid for the source with the fingerprint
+    `source_sha256` (of its config and seed). `trace` is the original traceback.
 
     >>> letter = DeadLetter(item="3", stage="decode", error="ValueError: bad header", attempts=3, source_items=(3,))
     >>> letter.source_items
@@ -329,12 +329,12 @@ class WorkerChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate of what one change alone would have given. `items_per_s` is in the unit of `RunReport.items_per_s`.
+    """The estimated effect of a single change; `items_per_s` has the unit of `RunReport.items_per_s`.
 
-    `kind` is `workers`, `concurrency`, `fuse`, `mode` or `without`. `change` says it in words, `overrides` are for the
-    command line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again. That of
-    `mode`, a forced transport given up, is the least to expect. `gain_low` is the lower bound of the gain.
-    `ineligible_reason` says why the verdict does not offer the change although it would gain: empty if it may.
+    `kind` names the change, such as `workers`, `concurrency`, `fuse`, `mode` or `without`, and `change` describes it.
+    `overrides` are for the command line; `without` has none. `gain` is a share: 0.5 is 50 % faster. For `mode`, giving
+    up a forced transport, it is a minimum. `gain_low` is the lower bound of the gain. `ineligible_reason` says why the
+    verdict does not offer the change; it is empty if it may.
     """
 
     kind: str
@@ -351,7 +351,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.overrides) and not self.ineligible_reason and self.gain_low > 0
 
     def format_gain(self) -> str:
-        """`+50 %`; the sign tells a gain from a loss."""
+        """Return the gain as text, such as `+50 %`, with its sign."""
         return format_gain(self.gain)
 
 

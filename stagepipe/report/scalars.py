@@ -14,10 +14,10 @@ from stagepipe.report.model import HopReport, Report, StageReport
 
 
 def to_scalars(figures: LiveRun | Report, prefix: str = "stagepipe") -> dict[str, float]:
-    """Return the figures of a run while it goes, or those of the whole run in its report, by stable names.
+    """Return the figures of a current run, or of a report, as a flat dict with stable names.
 
-    Shares are 0 to 1, durations in ms or s, sizes in MB, as the names say. The figures of a `LiveRun` are over the last
-    seconds, except for the counts.
+    Shares are 0 to 1; names give the units of durations (ms, s) and sizes (MB). The figures of a `LiveRun`, except
+    counts, refer to the last seconds.
 
     - `stagepipe/`: `items_per_s`, `samples_per_s`, `items_out`, `samples_out`, `skipped`, `errors`, `restarts`,
       `shared_memory_mb` (of a report: at its peak), and `input_wait`, the share of its time in which a loop waits for
@@ -27,9 +27,8 @@ def to_scalars(figures: LiveRun | Report, prefix: str = "stagepipe") -> dict[str
     - `stagepipe_hop_ms/decode_to_batch`, for each hop: the median cost of a message; `queue_ms` is how long it waited.
       The last hop leads `_to_consumer`.
 
-    What is not known is left out: the medians and `rss_mb` of a `LiveRun` that is not `detailed`
-    (`Pipeline.progress`), and its stages and hops where the run has no processes. `prefix` takes the place of
-    `stagepipe`.
+    Unknown figures are left out: medians and `rss_mb` of a `LiveRun` that is not `detailed` (`Pipeline.progress`), and
+    stages and hops of a run without processes. `prefix` replaces `stagepipe`.
 
     >>> to_scalars(LiveRun(items_per_s=345.2, stages=(LiveStage(name="decode", busy=0.93),)))["stagepipe_busy/decode"]
     0.93

@@ -28,17 +28,16 @@ _PARTIAL_NAME_PATTERN = re.compile(r"\d{6,}\.tmp\d+")
 class NpzSink:
     """Write each item to `path/000000.npz`, `path/000001.npz` ... In YAML it is `uses: stagepipe.sinks.npz`.
 
-    `stagepipe.sinks.stored_values` describes which array each field becomes.
+    `stagepipe.sinks.stored_values` describes how fields become arrays.
 
     Args:
         path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
-        compress: deflate the arrays. Files get smaller, and writing gets many times slower.
-        overwrite: first delete the numbered archives of an earlier run. Without it, a folder that is not empty is
-            refused.
-        start: the number of the first item; the folder may hold items of an earlier run. `run --resume` sets it where
-            there is a state. With None, this is a new run.
+        compress: deflate the arrays: smaller files, but many times slower to write.
+        overwrite: first delete the numbered archives of an earlier run. Without it, the folder must be empty.
+        start: the number of the first item, if the folder contains items of an earlier run; `run --resume` sets it.
+            None: a new run.
 
-    A file gets its final name only when it is complete, so a crash leaves no half-written file under that name.
+    A file gets its final name when it is complete, so a crash leaves no partial file under that name.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -46,7 +45,7 @@ class NpzSink:
     >>> np.load(f"{folder}/000000.npz")["x"]
     array([0, 1, 2])
 
-    Raises FileExistsError for a folder that is not empty, and TypeError for an item that an npz file cannot hold.
+    Raises FileExistsError for a folder that is not empty, and TypeError for an item that npz cannot store.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class NpzSink:
         self._next_number += 1
 
     def close(self) -> None:
-        """Do nothing: no file is open between items."""
+        """Do nothing, as no file is open between items."""
 
 
 def write_archive(path: Path, arrays: dict[str, np.ndarray], compression: int) -> None:
@@ -103,17 +102,17 @@ _MAX_ROWS: Final = 10**18
 
 
 class NpySink(PartSink):
-    """Write arrays as rows of `path/000000.npy` ..., for `np.load(..., mmap_mode="r")`. YAML: `stagepipe.sinks.npy`.
+    """Write arrays as rows of `path/000000.npy` ..., for memory mapping. In YAML it is `stagepipe.sinks.npy`.
 
-    All arrays have the shape and dtype of the first one; a number is an array without axes. For several fields, use
+    All arrays must have the shape and dtype of the first; a number is an array without axes. For several fields, use
     `stagepipe.sinks.npz_shards`.
 
     Args:
         path: see `PartSink`.
         options: the other arguments of `PartSink`.
-        field: the field of a dict item that is the array. None: the item itself.
+        field: the field of a dict item with the array. None: the item itself.
 
-    Raises ValueError for another shape or dtype, and TypeError for objects.
+    Raises ValueError for a different shape or dtype, and TypeError for objects.
     """
 
     appends: ClassVar[bool] = True
@@ -124,7 +123,7 @@ class NpySink(PartSink):
         self._field = field
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
-        """Write a header and the rows; the header stays here, `prepare_part` reads it."""
+        """Write a header, which `prepare_part` reads, and the rows."""
         rows = [self._to_array(row, item) for row, item in enumerate(items)]
         first = rows[0]
         for row, array in enumerate(rows):
@@ -151,7 +150,7 @@ class NpySink(PartSink):
         return to_plain_array(item, f"npy: {place}row {row} of the part")
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
-        """Check shape and dtype against the first part's, and leave the rows alone in the file."""
+        """Check shape and dtype against the first part, and keep only the rows in the file."""
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
             read_header = (
@@ -193,15 +192,15 @@ def _make_header(kind: Mapping[str, Any], rows: int) -> bytes:
 
 
 class NpzShardSink(PartSink):
-    """Write the items of a part stacked in one archive, `path/000000.npz` ... In YAML: `stagepipe.sinks.npz_shards`.
+    """Write stacked items to archives `path/000000.npz` ... In YAML it is `stagepipe.sinks.npz_shards`.
 
-    Each field becomes an array with a first axis of one row per item; names and values are those of
-    `stagepipe.sinks.npz`. A shard is one part of up to `shard_items` items; raise `part_bytes` too if they are large.
+    Each field becomes an array of shape (items, *shape); names and values are those of `stagepipe.sinks.npz`. A shard
+    is one part of up to `shard_items` items; for large items, increase `part_bytes` too.
 
     Args:
         path: see `PartSink`.
         options: the other arguments of `PartSink`.
-        compress: deflate the arrays. Files get smaller, and writing gets many times slower.
+        compress: deflate the arrays: smaller files, but many times slower to write.
 
     Raises ValueError for items with different fields, shapes or dtypes.
     """
@@ -233,17 +232,17 @@ class ZarrSink(FileTreeSink):
     """Write each field of the items as rows of an array of a Zarr group. In YAML it is `uses: stagepipe.sinks.zarr`.
 
     Fields and their names are those of `stagepipe.sinks.npz`: nested names are groups, and an item that is an array is
-    called `data`. All items have the same fields, and each field one shape and dtype. Text may differ in length.
+    called `data`. All items need the same fields, with one shape and dtype per field. Text may differ in length.
 
     Args:
         path: the folder of the group, such as `out.zarr`, relative to the current directory; it is created if it is
             missing.
-        chunk_items: rows of a chunk. `part_items` becomes a multiple of it.
+        chunk_items: rows per chunk. `part_items` becomes a multiple of it.
         compression: `zstd`, `blosc`, `gzip` or `none`.
-        overwrite: delete the arrays of an earlier run first. Without it, a folder that is not empty is refused.
+        overwrite: first delete the arrays of an earlier run. Without it, the folder must be empty.
         part_items, part_bytes: see `PartSink`.
 
-    The group has format 3. Until the run has finished, it has no arrays to a reader.
+    The group has format 3. Readers see its arrays only after the run.
 
     Requires zarr: `pip install 'zarr>=3'`.
 
@@ -253,8 +252,8 @@ class ZarrSink(FileTreeSink):
     >>> sorted(file.name for file in (part / "x").iterdir())
     ['c.0.0', 'c.1.0', 'zarr.json']
 
-    Raises TypeError and ValueError, with the field, for what an array cannot hold, for another shape or dtype, and for
-    a field that is an array and has fields inside it (`x` and `x/y`).
+    Raises TypeError and ValueError, with the field, for values that an array cannot store, for a different shape or
+    dtype, and for a field that is both an array and a group (`x` and `x/y`).
     """
 
     part_multiple: ClassVar[int | str] = "chunk_items"
@@ -308,7 +307,7 @@ class ZarrSink(FileTreeSink):
         array[...] = values
 
     def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
-        """Check the arrays of a part against those of the first, and return where their chunks lie in the whole."""
+        """Check the arrays of a part against those of the first, and return the final places of their chunks."""
         if first_row % self.chunk_items:
             raise ValueError(
                 f"zarr: {first_row:,} rows have been written, which do not fill chunks of {self.chunk_items}; set "

@@ -351,16 +351,14 @@ _DEFAULT_SHARD_BYTES: Final = "500MB"  # as `save_to_disk`
 class HuggingFaceSink(PartSink):
     """Write each item, a dict, as a row of a Hugging Face dataset. In YAML it is `uses: stagepipe.sinks.huggingface`.
 
-    `datasets.load_from_disk(path)` reads it.
-
-    The shards are called `000000.arrow` ... and at the end of the job, when their number is known,
-    `data-00000-of-00003.arrow` ..., as `Dataset.save_to_disk` calls them.
+    `datasets.load_from_disk(path)` reads it. The shards are called `000000.arrow` ... At the end of the job, they are
+    renamed to `data-00000-of-00003.arrow` ..., as by `Dataset.save_to_disk`.
 
     Args:
         path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
         schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a
-            `pyarrow.Schema`, such as `Features(...).arrow_schema`. Without it, the first part decides: all later parts
-            must have its columns, in types that fit.
+            `pyarrow.Schema`, such as `Features(...).arrow_schema`. Without it, the first part decides: later parts need
+            the same columns with compatible types.
         shard_items, shard_bytes, overwrite, part_items, part_bytes: see `PartSink`. `shard_bytes` is 500 MB.
 
     Arrays, tensors, dicts and dataclasses are written as by `stagepipe.sinks.parquet`.
@@ -401,7 +399,7 @@ class HuggingFaceSink(PartSink):
         _write_stream(table, path)
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
-        """Give a part the columns of the first one, or raise. Leave the record batch alone in the file."""
+        """Convert a part to the columns of the first part, or raise, and keep only the record batch in the file."""
         import pyarrow as pa
 
         with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
@@ -426,15 +424,15 @@ class HuggingFaceSink(PartSink):
         file.write(_END_OF_STREAM)
 
     def name_shard(self, number: int, count: int | None = None) -> str:
-        """Return the name that `save_to_disk` gives a shard, once the number of shards is known."""
+        """Return the name that `save_to_disk` would use, once the number of shards is known."""
         return super().name_shard(number) if count is None else f"data-{number:05d}-of-{count:05d}{self.extension}"
 
     def owns(self, path: Path) -> bool:
-        """Whether it is a shard with its final name or describes them."""
+        """Whether the file is a shard with its final name or describes the shards."""
         return path.name in {_INFO_NAME, _STATE_NAME} or _FINAL_NAME_PATTERN.fullmatch(path.name) is not None
 
     def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:
-        """Return what `load_from_disk` reads first. It finds the features and the fingerprint that are null itself."""
+        """Return the files that `load_from_disk` reads first; it replaces null features and fingerprints itself."""
         del rows, kept
         if not shard_count:
             return {}  # `datasets` cannot read a dataset without a schema

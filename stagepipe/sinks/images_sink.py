@@ -29,17 +29,17 @@ _PIL_MODES: Final = frozenset({"RGB", "L"})
 class ImagesSink(FileTreeSink):
     """Write each item as an image, `path/000000/00000000.jpg` ... In YAML it is `uses: stagepipe.sinks.images`.
 
-    An image is a uint8 array of shape (height, width, 3), (height, width) or (height, width, 1), or a PIL image of the
-    mode `RGB` or `L`. Other modes are refused: whether a palette, say, is colors or the numbers of a mask, you know.
+    An image is a uint8 array of shape (height, width, 3), (height, width) or (height, width, 1), or a PIL image of mode
+    `RGB` or `L`. Convert other modes first: a palette may be colors or mask values.
 
     Args:
         path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
         field: the field with the image, such as `image` or `views.left`. None: the item itself.
-        name: the field with the file's name, a text or a whole number. None: the item's number in the output.
+        name: the field with the file's name, a string or integer. None: the item's number in the output.
         format: `jpeg` or `png`.
-        quality: of a JPEG, 1 to 100.
-        shard_items: a subfolder has at most so many images, so that no folder has millions.
-        prefix: what the names of the subfolders begin with.
+        quality: quality of a JPEG, 1 to 100.
+        shard_items: maximum number of images per subfolder.
+        prefix: the prefix of the subfolders' names.
         overwrite, part_items, part_bytes: see `PartSink`.
 
     Requires Pillow: `pip install 'pillow>=10.3'`.
@@ -50,8 +50,8 @@ class ImagesSink(FileTreeSink):
     >>> [file.name for file in part.iterdir()]
     ['0.png']
 
-    Raises TypeError and ValueError, with the item, for what is no such image, and for a name that is no file name or
-    that an earlier item has.
+    Raises TypeError and ValueError, with the item, for a value that is not such an image and for a name that is invalid
+    or already used.
     """
 
     def __init__(  # noqa: PLR0913 - each is a key of the config
@@ -86,7 +86,7 @@ class ImagesSink(FileTreeSink):
         """The item of each file so far; None for the files of earlier runs, and before the first part."""
 
     def write_files(self, items: Sequence[Any], folder: Path) -> None:
-        """Write a file for each item, called by its row in the part, and the list of the final names."""
+        """Write a file for each item, named after its row in the part, and the list of the final names."""
         names: list[str] = []
         for row, item in enumerate(items):
             try:
@@ -127,7 +127,7 @@ class ImagesSink(FileTreeSink):
         return name
 
     def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
-        """Return `<subfolder>/<name>` for each file. Raises ValueError for a name that an earlier item has."""
+        """Return `<subfolder>/<name>` for each file; raises ValueError for a name that an earlier item has."""
         del kept
         if self._name_field is None:
             names = [f"{number:08d}{self._image_extension}" for number in range(first_row, first_row + rows)]

@@ -293,18 +293,18 @@ def _list_leaf_paths(schema: pa.Schema) -> tuple[str, ...]:
 class ParquetSink(PartSink):
     """Write each item, a dict, as a row of `path/000000.parquet` ... In YAML it is `uses: stagepipe.sinks.parquet`.
 
-    Arrays and tensors become lists, nested for each axis. Dicts become structs. Dataclasses are rows too. A row group
-    is one part. Columns are dictionary-encoded, except floats of which few repeat.
+    Arrays and tensors become lists, nested per axis. Dicts become structs. Dataclasses are rows too. A row group is one
+    part. Columns are dictionary-encoded, except floats with few repeated values.
 
     Args:
         path: see `PartSink`.
         options: the other arguments of `PartSink`.
         schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a
-            `pyarrow.Schema`. Without it, the first part decides: all later parts must have its columns, in types that
-            fit.
+            `pyarrow.Schema`. Without it, the first part decides: later parts need the same columns with compatible
+            types.
         compression: `snappy`, `zstd`, `gzip`, `lz4`, `brotli` or `none`.
 
-    Needs pyarrow: `pip install 'pyarrow>=15'`. Raises TypeError and ValueError, with the field and the row.
+    Requires pyarrow: `pip install 'pyarrow>=15'`. Raises TypeError and ValueError, with the field and the row.
     """
 
     appends: ClassVar[bool] = True
@@ -325,7 +325,7 @@ class ParquetSink(PartSink):
         self._compression = compression
 
     def warm_up(self) -> None:
-        """See `PartSink`. The first table imports pandas where that is installed: 1.5 s of CPU."""
+        """See `PartSink`; the first table imports pandas, if installed (1.5 s of CPU)."""
         import pyarrow.parquet
 
         pyarrow.table({"": [0]})
@@ -348,7 +348,7 @@ class ParquetSink(PartSink):
         )
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
-        """Give a part the columns of the first one, or raise."""
+        """Convert a part to the columns of the first part, or raise."""
         import pyarrow.parquet as pq
 
         schema = pq.read_schema(path)

@@ -91,9 +91,9 @@ def _has_small_arrays(item: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PartRecord:
-    """What a sink has written of a part.
+    """The output of a sink for one part.
 
-    `file` is the name of the part's file in the sink's folder, None if no item was for this sink.
+    `file` is the name of the part's file in the sink's folder, or None if no item was for this sink.
     """
 
     file: str | None
@@ -236,24 +236,23 @@ def require_local(path: str | os.PathLike[str]) -> Path:
 
 
 class PartSink(ABC):
-    """A sink whose workers write parts: files of consecutive items. The calling process makes shards of the parts.
+    """Base class of sinks whose workers write parts, which the calling process combines to shards.
 
-    Each part is written whole by one worker. The calling process takes the parts in the order of the items: it appends
-    them to the open shard if `appends`, otherwise each part is a shard. So the shards are the same for any number of
-    workers. `docs/how-to/sinks.md` shows a subclass.
+    A part is a file of consecutive items, written by one worker. The calling process takes the parts in item order.
+    With `appends`, it appends them to the open shard; otherwise each part is a shard. The shards are therefore the same
+    for any number of workers. `docs/how-to/sinks.md` shows a subclass.
 
     Args:
         path: the folder of the shards, such as `out`, relative to the current directory; it is created if it is
             missing.
-        shard_items: a shard has at most so many items, in whole parts.
-        shard_bytes: a shard has at most so many bytes, in whole parts. Default: 256 MB.
-        prefix: what the names of the shards begin with: `train-` makes `train-000000.jsonl`.
-        overwrite: delete the shards of an earlier run first, and nothing else. Without it, a folder that is not
-            empty is refused.
-        part_items, part_bytes: a part has at most so many items, and ends when it has so many bytes in memory. They
-            hold for all sinks of the pipeline, which share the parts. Default: 1,024 items and 16 MB.
+        shard_items: maximum number of items per shard, in whole parts.
+        shard_bytes: maximum size of a shard in bytes, in whole parts. Default: 256 MB.
+        prefix: the prefix of the shards' names: `train-` gives `train-000000.jsonl`.
+        overwrite: first delete the shards of an earlier run, and nothing else. Without it, the folder must be empty.
+        part_items, part_bytes: maximum number of items per part, and the size in memory at which a part ends. All sinks
+            of the pipeline share the parts. Default: 1,024 items and 16 MB.
 
-    Raises ValueError for arguments that are out of range.
+    Raises ValueError for arguments out of range.
     """
 
     writes_parts: ClassVar[bool] = True
@@ -291,53 +290,53 @@ class PartSink(ABC):
             )
 
     def warm_up(self) -> None:  # noqa: B027 - does nothing unless a subclass needs it
-        """Import what `write_part` needs. Called once in each worker, at its start, so that no part waits for it."""
+        """Import the modules that `write_part` needs; called once in each worker, at its start."""
 
     @abstractmethod
     def write_part(self, items: Sequence[Any], path: Path) -> None:
-        """Write `items`, at least one, to a new file at `path`. Called in a worker.
+        """Write `items`, at least one, to a new file at `path`; called in a worker.
 
-        After a crash, the same items may be written again, to another file. So the content must depend on them alone.
+        After a crash, the same items may be written again to another file, so the content must depend only on them.
         """
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
-        """Check a part, or rewrite its file, before it joins its shard. Called once for each part, in order.
+        """Check a part, or rewrite its file, before it joins its shard; called once per part, in order.
 
-        `kept` is this sink's own: the journal keeps what is put there, as JSON, for the parts that follow.
+        `kept` is a dict of this sink, which the journal stores as JSON for the following parts.
         """
 
     def begin_shard(self, file: BinaryIO, kept: Mapping[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
-        """Write what a shard begins with, before its first part."""
+        """Write the beginning of a shard, before its first part."""
 
     def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
-        """Write what completes a shard of these parts. `file` is open for reading and writing, at its end."""
+        """Complete a shard of these parts; `file` is open for reading and writing, at its end."""
 
     def name_shard(self, number: int, count: int | None = None) -> str:  # noqa: ARG002 - for a subclass
-        """Return the name of a shard, whose number counts from 0. `count`: of all shards; None while it is not known.
+        """Return the name of shard `number`, from 0; `count` is the number of shards, or None while it is unknown.
 
-        If the names with `count` are others, the shards get them at the end of the job.
+        If the names with `count` differ, the shards are renamed at the end of the job.
         """
         return f"{self.prefix}{number:06d}{self.extension}"
 
     def owns(self, path: Path) -> bool:  # noqa: ARG002 - for a subclass
-        """Whether a run makes such a file or folder besides the numbered ones, so that `overwrite` may delete it."""
+        """Whether a run creates this file or folder besides the numbered ones, so that `overwrite` may delete it."""
         return False
 
     def list_own(self, recorded_names: Collection[str]) -> list[Path]:
-        """Return what `overwrite` deletes: what the journal of the earlier run names, numbered shards, and `owns`.
+        """Return the files that `overwrite` deletes: those in the earlier run's journal, numbered shards, and `owns`.
 
-        A number that is missing ends the shards: `20240101.jsonl` is the user's.
+        The shards end at the first missing number, so `20240101.jsonl` stays.
         """
         names = {*recorded_names, *(path.name for path in self.iter_numbered())}
         return [path for path in self.path.iterdir() if path.name in names or self.owns(path)]
 
     def iter_numbered(self, first: int = 0) -> Iterator[Path]:
-        """Yield the shards, or subfolders, from number `first` on, as long as they exist. Not for users."""
+        """Yield the existing shards or subfolders from number `first` on; internal."""
         paths = (self.path / self.name_shard(number) for number in itertools.count(first))
         return itertools.takewhile(Path.exists, paths)
 
     def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:  # noqa: ARG002 - for a subclass
-        """Return the files that describe the whole, by name. Called at the end of the job, when all shards are there.
+        """Return files that describe all shards, by name; called at the end of the job.
 
         After a crash it may be called again.
         """
@@ -361,12 +360,12 @@ class PartSink(ABC):
         return part
 
     def select_items(self, part: Part) -> Sequence[Any]:
-        """Return the items of a part that are for this sink. Not for users."""
+        """Return the items of a part that are for this sink; internal."""
         items = part.read_items()
         return items if self.matches is None else [item for item in items if self.matches(item)]
 
     def make_part_path(self) -> Path:
-        """Return a new path: never that of a worker which is still at the same part, before a seek. Not for users."""
+        """Return a new path, unlike that of a worker still writing the same part before a seek; internal."""
         return self.path / f"{PART_PREFIX}{uuid4().hex}"
 
 
@@ -389,9 +388,9 @@ def _count_bytes(path: Path) -> int:
 
 
 class FileTreeSink(PartSink):
-    """A sink whose workers write a folder of files for each part. The calling process moves the files into `path`.
+    """Base class of sinks whose workers write a folder of files per part, which move to `path`.
 
-    After a kill, files that were moved too early are deleted. Takes the arguments of `PartSink`.
+    Takes the arguments of `PartSink`. After a kill, files that were moved too early are deleted.
     """
 
     appends: ClassVar[bool] = True
@@ -403,21 +402,21 @@ class FileTreeSink(PartSink):
 
     @abstractmethod
     def write_files(self, items: Sequence[Any], folder: Path) -> None:
-        """Write the files of `items`, at least one, into `folder`. Called in a worker.
+        """Write the files of `items`, at least one, into `folder`; called in a worker.
 
-        After a crash, the same items may be written again, to another folder. So the content must depend on them alone.
+        After a crash, the same items may be written again to another folder, so the content must depend only on them.
         """
 
     def may_be_placed(self, name: str) -> bool:
-        """Return whether `place_files` may give a file this name, without its folder. A resume counts such files."""
+        """Return whether `place_files` may use this file name (without its folder); a resume counts such files."""
         return not name.startswith(".")
 
     @abstractmethod
     def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
-        """Return the final names of a part's files in `path`, by their names in `folder`. Called in order.
+        """Return the final names of a part's files in `path`, by their names in `folder`; called in order.
 
-        No two files of a job may have the same final name. `first_row` counts the rows of the parts before; `kept` is
-        that of `PartSink.prepare_part`. Raises ValueError for a part that does not fit.
+        Final names must be unique in a job. `first_row` is the number of rows in earlier parts; for `kept`, see
+        `PartSink.prepare_part`. Raises ValueError for a part that does not fit.
         """
 
 

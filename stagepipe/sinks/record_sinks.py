@@ -22,10 +22,10 @@ from stagepipe.sinks.stored_values import encode_json, has_nulls, to_json_value,
 class JsonlSink(PartSink):
     r"""Write each item as a line of JSON, to `path/000000.jsonl` ... In YAML it is `uses: stagepipe.sinks.jsonl`.
 
-    Takes the arguments of `PartSink`. Arrays and tensors become lists, with null for a masked value; NumPy's numbers
-    become numbers, `bytes` base64, dates ISO text. Dataclasses and records of a structured array become objects. NaN
-    and infinity become `NaN` and `Infinity`: JSON has no word for them, but Python's `json`, pandas, pyarrow and
-    `stagepipe.sources.jsonl` read these.
+    Takes the arguments of `PartSink`. Arrays and tensors become lists, with null for masked values; NumPy numbers
+    become numbers, `bytes` base64, dates ISO strings. Dataclasses and records of structured arrays become objects. NaN
+    and infinity become `NaN` and `Infinity`, which are not JSON but which Python's `json`, pandas, pyarrow and
+    `stagepipe.sources.jsonl` read.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "part"
@@ -33,7 +33,7 @@ class JsonlSink(PartSink):
     >>> path.read_text()
     '{"x":1}\n{"x":2}\n'
 
-    Raises TypeError, with the item and the field, for what JSON cannot hold, such as two keys of one text (1 and "1").
+    Raises TypeError, with the item and the field, for values that JSON cannot store, such as the keys 1 and "1".
     """
 
     appends: ClassVar[bool] = True
@@ -71,22 +71,22 @@ _DEEP_MODES: Final = ("I", "F")
 
 
 class WebDatasetSink(PartSink):
-    """Write each item as a sample of a tar shard, `path/000000.tar` ... In YAML: `uses: stagepipe.sinks.webdataset`.
+    """Write each item as a sample of `path/000000.tar` ... In YAML it is `uses: stagepipe.sinks.webdataset`.
 
-    An item is a dict; each field becomes a file `<key>.<field>`. A field called like a file type is written as such:
-    `jpg` and `png` (bytes or PIL images), `npy`, `json`, `txt`, `cls`, with or without a name before it (`left.png`).
-    The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`, as
-    `stagepipe.sinks.jsonl` writes them; `bytes` keep the name of the field. The package's `decode()` reads all of them.
-    It reads whole numbers from `cls`, so 1.7 is refused there.
+    An item is a dict; each field becomes a file `<key>.<field>`. A field named after a file type is written as that
+    type: `jpg` and `png` (bytes or PIL images), `npy`, `json`, `txt`, `cls`, also with a prefix (`left.png`). Other
+    fields get an extension: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json` (as in
+    `stagepipe.sinks.jsonl`); `bytes` keep the name of the field. WebDataset's `decode()` reads all of them. `cls` must
+    be an integer.
 
     Args:
         path: see `PartSink`.
         options: the other arguments of `PartSink`.
-        key: the field with the sample's name. None: the field `__key__` if there is one, else the numbers of the part
-            and of the item in it.
+        key: the field with the sample's name. None: the field `__key__`, or else the numbers of the part and of the
+            item in it.
 
-    Raises TypeError and ValueError, with the item and the field. An item without fields, two fields of one file name
-    (case does not count), and the name of the item before are refused.
+    Raises TypeError and ValueError, with the item and the field, for values that cannot be written, an item without
+    fields, two fields with the same file name (ignoring case), and an item with the name of the previous item.
     """
 
     appends: ClassVar[bool] = True
@@ -111,7 +111,7 @@ class WebDatasetSink(PartSink):
             file.write(keys + _KEYS_LENGTH.pack(len(keys)))
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
-        """Cut off the names, and refuse the name of the last sample of the part before."""
+        """Remove the names, and raise for the name of the last sample of the previous part."""
         with path.open("r+b") as file:
             end = file.seek(-_KEYS_LENGTH.size, os.SEEK_END)
             length: int = _KEYS_LENGTH.unpack(file.read())[0]

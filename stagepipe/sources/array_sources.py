@@ -312,20 +312,20 @@ class NpySource(RowArraySource):
     """Yield the rows of `.npy` files along their first axis, in the order of the files.
 
     In YAML it is `uses: stagepipe.sources.npy`. The files are memory-mapped: a row is a read-only view of the file's
-    pages, which all workers share. Nothing copies it before it leaves the process that reads it.
+    pages, which all workers share, without a copy in the process that reads it.
 
     Args:
-        path: a path or pattern, or several, whose rows follow each other: then an item is a row, an ndarray or for
-            arrays of one axis a NumPy number. Or a mapping of these by field, such as `{image: "images/*.npy", label:
-            labels.npy}`, of equal numbers of rows: then an item is a dict.
+        path: one or several paths or patterns; an item is then a row: an ndarray, or a NumPy number for arrays of one
+            axis. Or a mapping of these by field, such as `{image: "images/*.npy", label: labels.npy}`, with equal
+            numbers of rows; an item is then a dict.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles
-            blocks of about 1 MiB, and the rows within a few of them: less seeking on a disk.
+            blocks of about 1 MiB, and the rows within a few of them; this saves seeks on a disk.
 
     >>> NpySource("images.npy")[0].shape  # doctest: +SKIP
     (224, 224, 3)
 
-    Raises ValueError if no file matches, for a file that is not `.npy` or holds Python objects, and if the files of a
-    field differ in the shape or dtype of their rows, or the fields in their number.
+    Raises ValueError if no file matches, a file is not `.npy` or contains Python objects, the files of a field differ
+    in the shape or dtype of their rows, or the fields differ in their number of rows.
     """
 
     def __init__(self, path: Paths | Mapping[str, Paths], *, shuffle: ShuffleMode = False) -> None:
@@ -388,13 +388,12 @@ _OTHER_OPEN_FILES: Final = 128
 class Hdf5Source(ArrayStoreSource):
     """Yield the rows of datasets in HDF5 files along their first axis, in the order of the files.
 
-    In YAML it is `uses: stagepipe.sources.hdf5`. A row of a dataset with chunks is read with its chunk, of which each
-    worker keeps a few.
+    In YAML it is `uses: stagepipe.sources.hdf5`. Chunked datasets are read in chunks, and each worker keeps a few.
 
     Args:
-        path: a path or pattern, such as `"data/*.h5"`, or several. Each file holds all of the datasets.
-        keys: the path of a dataset in the files (`train/images`): then an item is its row. Or a list of them, or a
-            mapping of them by field: then an item is a dict. None: all datasets of the files.
+        path: one or several paths or patterns, such as `"data/*.h5"`. Each file contains all datasets.
+        keys: the path of a dataset in the files (`train/images`); an item is then a row. Or a list of paths, or a
+            mapping of them by field; an item is then a dict. None: all datasets of the files.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles
             chunks, and the rows within a few of them: a chunk is then read only a few times an epoch.
 
@@ -403,8 +402,8 @@ class Hdf5Source(ArrayStoreSource):
     >>> Hdf5Source("train.h5", keys={"image": "images", "label": "labels"})[0]  # doctest: +SKIP
     {'image': array(...), 'label': 7}
 
-    Raises ValueError if no file matches, for a dataset that a file lacks (with those that it has), for datasets that
-    differ in their number of rows, and for a virtual dataset of which a file is missing.
+    Raises ValueError if no file matches, a file lacks a dataset (the error lists those that it has), datasets differ in
+    their number of rows, or a file of a virtual dataset is missing.
     """
 
     def __init__(
@@ -482,13 +481,13 @@ _METADATA_NAMES: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetad
 class ZarrSource(ArrayStoreSource):
     """Yield the rows of arrays in Zarr stores along their first axis, in the order of the stores.
 
-    In YAML it is `uses: stagepipe.sources.zarr`. A row is read with its chunk, of which each worker keeps a few.
+    In YAML it is `uses: stagepipe.sources.zarr`. Arrays are read in chunks, and each worker keeps a few.
 
     Args:
-        path: the folder or `.zip` of a store, such as `train.zarr`, a pattern, or several of them. A URL
-            (`s3://...`) is opened by fsspec.
-        keys: the path of an array in a group (`train/images`): then an item is its row. Or a list of them, or a mapping
-            of them by field: then an item is a dict. None: all arrays of the group, or the array that `path` is.
+        path: one or several folders or `.zip` files of stores, such as `train.zarr`, or patterns. fsspec opens URLs
+            (`s3://...`).
+        keys: the path of an array in a group (`train/images`); an item is then a row. Or a list of paths, or a mapping
+            of them by field; an item is then a dict. None: all arrays of the group, or the array at `path`.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles
             chunks, and the rows within a few of them: a chunk is then read only a few times an epoch.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
@@ -498,8 +497,8 @@ class ZarrSource(ArrayStoreSource):
     >>> ZarrSource("train.zarr", keys=["image", "label"])[0]  # doctest: +SKIP
     {'image': array(...), 'label': 7}
 
-    Raises ValueError if no store matches, for an array that a store lacks (with those that it has), and for arrays
-    that differ in their number of rows.
+    Raises ValueError if no store matches, a store lacks an array (the error lists those that it has), or arrays differ
+    in their number of rows.
     """
 
     def __init__(

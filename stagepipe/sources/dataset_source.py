@@ -85,29 +85,29 @@ _MAX_NAMES: Final = 5
 
 
 class DatasetSource:
-    """The indices of a map-style dataset in the epoch's order, or the samples of an iterable dataset.
+    """Yield the indices of a map-style dataset in the epoch's order, or the samples of an iterable dataset.
 
-    In YAML it is `uses: stagepipe.sources.dataset`. There the workers of the source (`stagepipe.stages.Fetch`) call
-    `__getitem__`; `with` and `collate_fn`, written next to these arguments, belong to them.
+    In YAML it is `uses: stagepipe.sources.dataset`. There the source's workers (`stagepipe.stages.Fetch`) call
+    `__getitem__`, and take the arguments `with` and `collate_fn`.
 
     Args:
         dataset: a map-style dataset (`__getitem__` and `__len__`), an iterable one (`IterableDataset`, or only
             `__iter__`), or in a config the path of its class or of a function that returns one, such as
             `my_data.Digits`.
-        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. A record source
-            may have its own: then it is used without this argument, and `"blocks"` is possible.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. A record source may
+            have its own `shuffle` instead, including `"blocks"`.
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
-        batch_size: the number of indices or samples of an item. None: each is an item.
-        drop_last: drop a last list shorter than `batch_size`.
-        worker_init_fn: called with 0 before an iterable dataset is read. The workers of the source call it
-            for a map-style one.
-        shards: the number of separate iterations over an iterable dataset. Then items are the numbers of the shards,
-            which the workers of the source (`stagepipe.stages.FetchShard`) read.
+        batch_size: the number of indices or samples per item. None: one.
+        drop_last: drop the last list if it is shorter than `batch_size`.
+        worker_init_fn: called with 0 before an iterable dataset is read. For a map-style dataset, the source's workers
+            call it.
+        shards: the number of separate iterations over an iterable dataset. Items are then shard numbers; the source's
+            workers (`stagepipe.stages.FetchShard`) read the shards.
 
-    Items are indices (`int`, or what the sampler yields), with `batch_size` or `batch_sampler` lists of them. An
-    iterable dataset is read from its start, in the source's process (`get_worker_info()` is None there); if it has
-    `set_epoch`, that is called first.
+    Items are indices (`int`, or the sampler's values), or lists of them with `batch_size` or `batch_sampler`. An
+    iterable dataset is read from its start in the source's process, where `get_worker_info()` is None; its `set_epoch`,
+    if any, is called first.
 
     >>> source = DatasetSource(["a", "b", "c"], shuffle=True)
     >>> source.begin(epoch=0, seed=17)
@@ -116,7 +116,7 @@ class DatasetSource:
     >>> list(DatasetSource(["a", "b", "c"], batch_size=2))
     [[0, 1], [2]]
 
-    Raises ValueError for arguments that exclude each other, and TypeError for an invalid dataset or sampler.
+    Raises ValueError for conflicting arguments, and TypeError for an invalid dataset or sampler.
     """
 
     deferred_arguments: ClassVar = frozenset({"dataset", "sampler", "batch_sampler"})

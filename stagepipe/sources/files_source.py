@@ -23,19 +23,18 @@ class FilesSource(RecordSource):
 
     Args:
         glob: a path or pattern, such as `"data/**/*.jpg"`, or a list; each must match. `**` matches folders at any
-            depth, `~` is the home folder. A relative pattern is relative to the current directory. A file that matches
-            two patterns is yielded once. A URL (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is
-            then a URL.
+            depth, `~` is the home folder. Relative patterns start at the current directory. A file that matches two
+            patterns is yielded once. fsspec opens URLs (`s3://bucket/**/*.jpg`); the path of an item is then a URL.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
-        read: add `data`, the file's content as `bytes`. Without it the first stage opens the file, in parallel in its
-            workers; with it no stage needs to open files. Files of URLs are read in the workers of the source.
+        read: add `data`, the file's content as `bytes`. Otherwise the first stage opens the files, in its workers. The
+            source's workers read the files of URLs.
         labels: `"folder"` adds `label`, the name of the folder that contains the file.
-        storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
+        storage_options: options of fsspec's file system for URLs, such as `{anon: true}`.
 
     >>> FilesSource("pyproject.toml")[0]  # doctest: +SKIP
     {'path': 'pyproject.toml'}
 
-    Raises ValueError if a pattern matches no file or `labels` is unknown, OSError for a file that cannot be read, and
+    Raises ValueError if a pattern matches no file or `labels` is unknown, OSError for an unreadable file, and
     UsageError for a URL without fsspec.
     """
 
@@ -75,11 +74,11 @@ class FilesSource(RecordSource):
 
     @property
     def order(self) -> EpochOrder:
-        """The order of an epoch: places in `paths`."""
+        """The order of an epoch, as indices into `paths`."""
         return self._order if self.shuffle else range(len(self._paths))
 
     def begin(self, epoch: int, seed: int) -> None:
-        """Draw the epoch's order. It depends only on epoch and seed, so that a resume finds its position."""
+        """Draw the epoch's order from epoch and seed only, so that a resume finds its position."""
         if self.shuffle:
             self._order.begin(epoch, seed)
 
@@ -93,7 +92,7 @@ class FilesSource(RecordSource):
         return (self[index] for index in range(len(self)))
 
     def read_records(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the items of several files, by their places in the sorted paths."""
+        """Return the items of several files, by their indices in the sorted paths."""
         return [self._read_item(index) for index in indices]
 
     def describe_files(self) -> SourceFiles:
@@ -128,7 +127,7 @@ class NumbersSource(Sequence[int]):
     """Yield the `int`s 0, 1 ... `count` - 1. In YAML it is `uses: stagepipe.sources.numbers`.
 
     Args:
-        count: how many numbers, such as `1000`.
+        count: the number of items, such as `1000`.
 
     >>> list(NumbersSource(3))
     [0, 1, 2]

@@ -29,22 +29,21 @@ _SAVED_MARKS: Final = ("state.json", "dataset_dict.json")
 
 
 class HuggingFaceSource(RecordSource):
-    """Yield the rows of a Hugging Face dataset, each a dict.
+    """Yield each row of a Hugging Face dataset as a dict.
 
-    In YAML it is `uses: stagepipe.sources.huggingface`. The dataset is memory-mapped, so many workers take no more
-    memory than one.
+    In YAML it is `uses: stagepipe.sources.huggingface`. The dataset is memory-mapped, so all workers share its memory.
 
     Args:
-        path: the folder that `save_to_disk` wrote, such as `data/corpus`; Arrow, Parquet, JSON, CSV or text files, as a
-            path or pattern or several; or what `datasets.load_dataset` takes: a folder of files, or the name of a
-            dataset on the Hub. Files other than Arrow are converted once, into the cache folder of `datasets`.
-        name: the configuration of a dataset that has several.
-        split: the split of a dataset that has several, such as `train`, or a part of one: `train[:10%]`.
-        columns: the columns to read; others are not touched. None: all.
-        format: `numpy` or `torch`: columns of numbers become arrays. None: as saved, or Python objects.
-        streaming: read the rows in turn in the source's process, without a conversion or download of the whole. They
-            have no indices then: add a stage `stagepipe.stages.Shuffle` to shuffle. A resume goes on from the
-            dataset's own state, without reading the rows before it again, if there is no `format`.
+        path: a folder written by `save_to_disk`, such as `data/corpus`; one or several paths or patterns of Arrow,
+            Parquet, JSON, CSV or text files; or an argument of `datasets.load_dataset`: a folder of files, or the name
+            of a dataset on the Hub. Files other than Arrow are converted once, into the cache folder of `datasets`.
+        name: the configuration, if the dataset has several.
+        split: the split, if the dataset has several, such as `train`, or a part of one: `train[:10%]`.
+        columns: the columns to read. None: all.
+        format: `numpy` or `torch` turns columns of numbers into arrays. None: as saved, or Python objects.
+        streaming: read the rows in order in the source's process, without converting or downloading the whole dataset.
+            Rows then have no index: to shuffle, add a stage `stagepipe.stages.Shuffle`. Without `format`, a resume
+            continues from the dataset's own state and does not read earlier rows again.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         options: more arguments of `datasets.load_dataset`, such as `{revision: main}`.
 
@@ -53,9 +52,9 @@ class HuggingFaceSource(RecordSource):
     >>> HuggingFaceSource("data/corpus", columns=["text"])[0]  # doctest: +SKIP
     {'text': 'one'}
 
-    Raises ValueError if there are several splits and none is named, for an unknown split or column (with those that
-    there are), for files without rows or with a wrong one, for a local path that does not exist, and for `shuffle`
-    with `streaming`.
+    Raises ValueError for an unknown split or column (the error lists the known ones), for several splits without
+    `split`, for files without rows or with an invalid one, for a local path that does not exist, and for `shuffle` with
+    `streaming`.
     """
 
     def __new__(cls, path: Paths = "", *, streaming: bool = False, **arguments: Any) -> Any:

@@ -73,16 +73,16 @@ class ConcatSource(JoinedSource):
 
     Args:
         sources: a list of sources, such as `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, {uses:
-            stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled for itself.
-        shuffle: shuffle the items of all sources together, in a different order in each epoch, drawn from the
+            stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled by itself.
+            shuffle: shuffle the items of all sources together, in a different order in each epoch, drawn from the
             pipeline's seed and the epoch.
 
     >>> ConcatSource([["a", "b"], ["c"]])[2]
     'c'
 
-    If a source is a stream, so is the whole: the source's process reads all parts, and the length is not known.
+    If a source is a stream, so is the result: the source's process reads all parts, and the length is unknown.
 
-    Raises ValueError for `shuffle` where a source is a stream.
+    Raises ValueError for `shuffle` if a source is a stream.
     """
 
     def __new__(cls, sources: Sequence[Any] = (), *, shuffle: ShuffleMode = False) -> Any:
@@ -136,7 +136,7 @@ class ConcatOrder:
 
 
 class ZipSource(RecordSource):
-    """Yield the first items of several sources together, then their second ones, and so on.
+    """Yield the first items of several sources together, then the second ones, and so on.
 
     In YAML it is `uses: stagepipe.sources.zip`.
 
@@ -144,14 +144,14 @@ class ZipSource(RecordSource):
         sources: a list of map-style sources: an item is a tuple of their items. Or a mapping of them by field,
             such as `{image: {uses: stagepipe.sources.npy, with: {path: images.npy}}, label: {uses:
             stagepipe.sources.npy, with: {path: labels.npy}}}`: an item is a dict.
-        strict: false: stop at the end of the shortest source. True: sources of unequal length are an error.
+        strict: raise an error for sources of unequal length. False: stop at the end of the shortest.
         shuffle: shuffle the tuples, in a different order in each epoch, drawn from the pipeline's seed and the epoch.
 
     >>> ZipSource({"number": [1, 2], "word": ["one", "two"]})[1]
     {'number': 2, 'word': 'two'}
 
-    Raises ValueError for unequal lengths, and for a part with an order of its own (`shuffle`, `mix`), because what
-    belongs together would not come together. Raises TypeError for a part that is a stream.
+    Raises ValueError for unequal lengths and for a part with its own order (`shuffle`, `mix`), which would break the
+    pairs. Raises TypeError for a part that is a stream.
     """
 
     def __init__(
@@ -205,33 +205,33 @@ class ZipSource(RecordSource):
 
 
 class MixSource(JoinedSource):
-    """Yield the items of several sources in random turn, in given proportions.
+    """Yield the items of several sources in random order, in given proportions.
 
-    In YAML it is `uses: stagepipe.sources.mix`. The turns are drawn from the pipeline's seed and the epoch. Among each
-    thousand items (or more, if a weight is small) the proportions hold to within an item a source.
+    In YAML it is `uses: stagepipe.sources.mix`. The order of the sources is drawn from the pipeline's seed and the
+    epoch. In each thousand items (or more, if a weight is small) the proportions are exact to within one item per
+    source.
 
     Args:
         sources: a list of sources, such as `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, {uses:
             stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled for itself.
-        weights: a number for each source: its share of the items, relative to the sum. None: equal shares.
-        until: `first_exhausted`: an epoch ends when a source has no item left. `all_exhausted`: it ends when each
-            source has been read to its end; a source that ends sooner begins again, in a new order if it is shuffled.
-            `each_once`: each item comes once; a source that has ended leaves its share to the others.
-        shuffle: shuffle each source, in a different order in each epoch. False: the items of a source come in its own
-            order.
+        weights: a number for each source, its share relative to the sum. None: equal shares.
+        until: `first_exhausted`: an epoch ends when a source has no item left. `all_exhausted`: it ends when every
+            source has been read to its end; a source that ends sooner starts again, in a new order if it is shuffled.
+            `each_once`: each item comes once; when a source ends, the others take its share.
+        shuffle: shuffle each source, in a different order in each epoch. False: keep each source's own order.
 
-    The length is the same in every epoch. The index of a position is computed: nothing is stored for each item.
+    The length is the same in every epoch. Indices are computed, so no memory is used per item.
 
-    If a source is a stream, the mix is one: the source's process reads all parts, the length is not known, and a source
-    is exhausted when it is asked for an item that it does not have. A resume goes on from the streams' states.
+    If a source is a stream, so is the mix: the source's process reads all parts, the length is unknown, and a source is
+    exhausted when it has no item to give. A resume continues from the streams' states.
 
     >>> source = MixSource([["a"] * 6, ["b"] * 50], weights=[0.25, 0.75])
     >>> order = source.make_order(False)
     >>> len(order), sum(source[index] == "a" for index in order)
     (25, 6)
 
-    Raises ValueError for weights that do not match the sources, an unknown `until`, an empty source, or `shuffle` where
-    a source is a stream.
+    Raises ValueError for weights that do not match the sources, an unknown `until`, an empty source, or `shuffle` if a
+    source is a stream.
     """
 
     def __new__(

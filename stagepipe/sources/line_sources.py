@@ -232,22 +232,22 @@ class LineSource(ByteRangeSource):
 
 
 class TextSource(LineSource):
-    """Yield `{"text": str}` for each line of text files, without its line end, in the order of the files and lines.
+    """Yield `{"text": str}` for each line of text files, without the line end, in file and line order.
 
     In YAML it is `uses: stagepipe.sources.text`.
 
     Args:
-        path: a path or pattern, or several: `"books/*.txt"`. A URL (`s3://...`) is opened by fsspec. A compressed file
-            (`.gz`, `.bz2`, `.xz`) is decompressed once, into the cache folder.
+        path: one or several paths or patterns: `"books/*.txt"`. fsspec opens URLs (`s3://...`). Compressed files
+            (`.gz`, `.bz2`, `.xz`) are decompressed once, into the cache folder.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `"blocks"` shuffles
             blocks of about 1 MiB, and the lines of four of them: quicker for URLs.
-        skip_blank: leave out lines that hold only their line end.
+        skip_blank: skip lines that contain only their line end.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
     >>> TextSource("LICENSE")[0]  # doctest: +SKIP
     {'text': '                                 Apache License'}
 
-    Raises ValueError if no file matches, and for a line that is not UTF-8.
+    Raises ValueError if no file matches or a line is not UTF-8.
     """
 
     def __init__(
@@ -281,13 +281,13 @@ def decode_line(data: bytes) -> str:
 
 
 class JsonlSource(LineSource):
-    """Yield the value of each line of JSON Lines files, in the order of the files and lines. Empty lines are left out.
+    """Yield the value of each non-empty line of JSON Lines files, in file and line order.
 
     In YAML it is `uses: stagepipe.sources.jsonl`.
 
     Args:
-        path: a path or pattern, or several: `"data/*.jsonl"`. A URL (`s3://...`) is opened by fsspec. A compressed
-            file (`.gz`, `.bz2`, `.xz`) is decompressed once, into the cache folder.
+        path: one or several paths or patterns: `"data/*.jsonl"`. fsspec opens URLs (`s3://...`). Compressed files
+            (`.gz`, `.bz2`, `.xz`) are decompressed once, into the cache folder.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `"blocks"` shuffles
             blocks of about 1 MiB, and the lines of four of them: quicker for URLs.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
@@ -295,7 +295,7 @@ class JsonlSource(LineSource):
     >>> JsonlSource("train.jsonl")[0]  # doctest: +SKIP
     {'text': 'A line.', 'label': 1}
 
-    Raises ValueError if no file matches, and for a line that is not JSON.
+    Raises ValueError if no file matches or a line is not JSON.
     """
 
     def parse(self, data: bytes, file_number: int) -> Any:  # noqa: ARG002 - the signature of every source
@@ -318,26 +318,26 @@ _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": Fals
 
 
 class CsvSource(LineSource):
-    """Yield a dict for each row of CSV files, in the order of the files and rows. Empty lines are left out.
+    """Yield a dict for each row of CSV files, in file and row order, without empty lines.
 
     In YAML it is `uses: stagepipe.sources.csv`.
 
     Args:
-        path: a path or pattern, or several: `"data/*.csv"`. A URL (`s3://...`) is opened by fsspec. A compressed file
-            (`.gz`, `.bz2`, `.xz`) is decompressed once, into the cache folder.
+        path: one or several paths or patterns: `"data/*.csv"`. fsspec opens URLs (`s3://...`). Compressed files (`.gz`,
+            `.bz2`, `.xz`) are decompressed once, into the cache folder.
         columns: the columns to read. None: all.
-        names: the names of the columns, for files without a header. None: the first row of each file holds them.
-        types: the types of columns: `int`, `float`, `bool` or `str`. An empty field is then None. Default: `str`.
-        delimiter: the character between two fields: a tab for TSV.
-        quote: the character around fields that contain delimiters or line ends; `""` if there is none.
+        names: the names of the columns, for files without a header. None: the first row of each file is the header.
+        types: the type of columns: `int`, `float`, `bool` or `str`; an empty field is then None. Default: `str`.
+        delimiter: the character between fields; a tab for TSV.
+        quote: the character around fields that contain delimiters or line ends; `""` for none.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `"blocks"` shuffles
-            blocks of about 1 MiB, and the rows of four of them: quicker for URLs.
+            blocks of about 1 MiB, and the rows of four of them; faster for URLs.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
     >>> CsvSource("people.csv", types={"age": "int"})[0]  # doctest: +SKIP
     {'name': 'Ada', 'age': 36}
 
-    Raises ValueError if no file matches, for a column that does not exist, and for a row that does not fit the header.
+    Raises ValueError if no file matches, a column does not exist, or a row does not fit the header.
     """
 
     def __init__(

@@ -48,13 +48,13 @@ def describe_error(error: Exception) -> str:
 
 
 class RecordSource(ABC):
-    """A number of records, each read by its index, in the order of the files.
+    """Base class of sources whose records are read by index, in the order of the files.
 
-    A subclass defines `__len__` and `read_records`, and passes `shuffle` to this class. It keeps open files in
-    attributes of `functools.cached_property`, which are not pickled.
+    A subclass defines `__len__` and `read_records` and passes `shuffle` to this class. Keep open files in attributes of
+    `functools.cached_property`, which are not pickled.
 
     Args:
-        shuffle: the order of an epoch, which `make_order` makes. It does not change what an index means.
+        shuffle: the order of an epoch, as `make_order` defines it. It does not change the meaning of an index.
     """
 
     is_record_source: ClassVar = True
@@ -78,15 +78,15 @@ class RecordSource(ABC):
 
     @property
     def stored_files(self) -> Sequence[StoredFile] | None:
-        """The files that all records come from; None where something else decides what they hold."""
+        """The files of all records; None if something else determines the content of the records."""
         return None
 
     def get_block_starts(self) -> Sequence[int] | None:
-        """Return the first index of each block of records that is quick to read whole; None if there are no blocks."""
+        """Return the first index of each block of records that is fast to read at once; None without blocks."""
         return None
 
     def make_order(self, shuffle: ShuffleMode) -> EpochOrder:
-        """Return the order of an epoch: indices of records. A subclass may define its own."""
+        """Return the order of an epoch as indices of records; a subclass may define its own."""
         if shuffle == "blocks":
             starts = self.get_block_starts()
             if starts is None:
@@ -95,11 +95,11 @@ class RecordSource(ABC):
         return ShuffledOrder(len(self), "dataset") if shuffle else range(len(self))
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files, for the states of a run; None if that is not known."""
+        """Return the identity of the files, for the states of a run; None if unknown."""
         return None if self.stored_files is None else describe_stored_files(self.stored_files)
 
     def get_source_identity(self) -> SourceIdentity:
-        """Return the number of records, and the files."""
+        """Return the number of records and the files."""
         return SourceIdentity(len(self), self.describe_files())
 
     @property

@@ -317,25 +317,25 @@ class ArrowGroupSource(RecordSource):
 
 
 class ParquetSource(ArrowGroupSource):
-    """Yield a dict for each row of Parquet files, in the order of the files and rows.
+    """Yield a dict for each row of Parquet files, in file and row order.
 
     In YAML it is `uses: stagepipe.sources.parquet`; needs pyarrow (`pip install 'pyarrow>=15'`).
 
-    A Parquet file is read in row groups. Each worker keeps the row groups that it read last, up to 256 MiB. Values are
-    Python's; a list of numbers is a NumPy array.
+    Files are read in row groups; each worker keeps up to 256 MiB of the last ones. Values are Python objects, lists of
+    numbers NumPy arrays.
 
     Args:
-        path: a path or pattern, or several: `"data/**/*.parquet"`. A URL (`s3://...`) is opened by fsspec.
-        columns: the columns to read; the others are not decoded. None: all.
+        path: one or several paths or patterns: `"data/**/*.parquet"`. fsspec opens URLs (`s3://...`).
+        columns: the columns to read; others are not decoded. None: all.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. True: any order of
-            the rows, quick only where a worker can keep all row groups. `"blocks"`: shuffles the row groups, and the
-            rows of four of them, so that each row group is read once by a worker.
+            rows, fast only if a worker can keep all row groups. `"blocks"`: shuffle the row groups, and the rows of
+            four of them, so that a worker reads each row group once.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
     >>> ParquetSource("rows.parquet", columns=["label"])[0]  # doctest: +SKIP
     {'label': 1}
 
-    Raises ValueError if no file matches, and for a column that does not exist; UsageError without pyarrow.
+    Raises ValueError if no file matches or a column does not exist, and UsageError without pyarrow.
     """
 
     index_kind = "parquet"
@@ -363,26 +363,26 @@ class ParquetSource(ArrowGroupSource):
 
 
 class ArrowSource(ArrowGroupSource):
-    """Yield a dict for each row of Arrow IPC files, in the order of the files and rows.
+    """Yield a dict for each row of Arrow IPC files, in file and row order.
 
     In YAML it is `uses: stagepipe.sources.arrow`; needs pyarrow (`pip install 'pyarrow>=15'`).
 
-    Files of the IPC file format (also called Feather) and of the stream format, which Hugging Face's datasets writes.
-    A local file is mapped: a row of an uncompressed one is read without its batch. Values are Python's; a list of
-    numbers is a NumPy array.
+    Reads the IPC file format (also called Feather) and the stream format, which Hugging Face's datasets writes. Local
+    files are memory-mapped, and single rows are read if they are not compressed. Values are Python objects, lists of
+    numbers NumPy arrays.
 
     Args:
-        path: a path or pattern, or several: `"data/*.arrow"`. A URL (`s3://...`) is opened by fsspec; a file of the
-            stream format is then read whole.
+        path: one or several paths or patterns: `"data/*.arrow"`. fsspec opens URLs (`s3://...`), and reads files of the
+            stream format whole.
         columns: the columns to read. None: all.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `"blocks"` shuffles
-            the record batches, and the rows of four of them: quicker for compressed files and URLs.
+            the record batches, and the rows of four of them; faster for compressed files and URLs.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
     >>> ArrowSource("rows.arrow", columns=["label"])[0]  # doctest: +SKIP
     {'label': 1}
 
-    Raises ValueError if no file matches, and for a column that does not exist; UsageError without pyarrow.
+    Raises ValueError if no file matches or a column does not exist, and UsageError without pyarrow.
     """
 
     index_kind = "arrow"
@@ -426,25 +426,24 @@ class ArrowSource(ArrowGroupSource):
 
 
 class LanceSource(RecordSource):
-    """Yield the rows of a Lance dataset, each a dict of Python values; a fixed-shape tensor is a NumPy array.
+    """Yield each row of a Lance dataset as a dict of Python values, with fixed-shape tensors as NumPy arrays.
 
-    In YAML it is `uses: stagepipe.sources.lance`. To read many rows with one call, write `batch: {size: 64}` on the
-    source.
+    In YAML it is `uses: stagepipe.sources.lance`. To read many rows per call, set `batch: {size: 64}` on the source.
 
     Args:
-        path: the folder of the dataset, such as `train.lance`, or a URL (`s3://...`), which Lance opens.
+        path: the folder of the dataset, such as `train.lance`, or a URL that Lance opens (`s3://...`).
         columns: the columns to read. None: all.
-        version: the version of the dataset. None: the newest when the source is built, in each process; name it if the
+        version: the version of the dataset. None: the newest, in each process, when the source is built. Set it if the
             dataset may change during a run.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
-        storage_options: for URLs, the options of Lance's object store.
+        storage_options: options of Lance's object store, for URLs.
 
     Requires pylance: `pip install 'pylance>=0.20'`.
 
     >>> LanceSource("train.lance", columns=["text"])[0]  # doctest: +SKIP
     {'text': 'one'}
 
-    Raises ValueError if there is no dataset, and for an unknown column, with those that there are.
+    Raises ValueError without a dataset and for an unknown column, with the known ones.
     """
 
     def __init__(

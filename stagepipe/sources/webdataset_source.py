@@ -28,26 +28,26 @@ _CHECKED_END_BYTES: Final = 1 << 16
 
 
 class WebdatasetSource(ByteRangeSource):
-    """Yield a dict for each sample of tar files in the format of WebDataset, in the order of the files and samples.
+    """Yield a dict for each sample of tar files in WebDataset format, in file and sample order.
 
-    In YAML it is `uses: stagepipe.sources.webdataset`. A sample is a run of members with the same name up to the first
-    dot; `0007.jpg` and `0007.cls` give `{"__key__": "0007", "jpg": bytes, "cls": int}`.
+    In YAML it is `uses: stagepipe.sources.webdataset`. A sample is a series of members with the same name up to the
+    first dot: `0007.jpg` and `0007.cls` give `{"__key__": "0007", "jpg": bytes, "cls": int}`.
 
     Args:
-        path: a path or pattern, or several: `"shards/train-*.tar"`. A URL (`s3://...`) is opened by fsspec. A
-            compressed file (`.tar.gz`) is decompressed once, into the cache folder.
+        path: one or several paths or patterns: `"shards/train-*.tar"`. fsspec opens URLs (`s3://...`). Compressed files
+            (`.tar.gz`) are decompressed once, into the cache folder.
         columns: the fields to read. None: all.
         decode: decode `json` fields, `txt` and `text` to `str`, `cls` and `index` to `int`, `npy` to an array. Other
-            fields, and all without it, are `bytes`.
+            fields are `bytes`; without `decode`, all are.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `"blocks"` shuffles
-            blocks of about 1 MiB, and the samples of four of them: quicker for URLs.
+            blocks of about 1 MiB, and the samples of four of them; faster for URLs.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
     >>> sorted(WebdatasetSource("shards/*.tar")[0])  # doctest: +SKIP
     ['__key__', 'cls', 'jpg']
 
-    Raises ValueError if no file matches, for a file that is no tar file, if the members of a sample do not follow each
-    other, and for a sample without a field of `columns`.
+    Raises ValueError if no file matches, a file is not a tar file, the members of a sample are not consecutive, or a
+    sample lacks a field of `columns`.
     """
 
     index_kind = "webdataset, adjacent members"

@@ -35,23 +35,23 @@ _SOXR_QUALITIES: Final = {"quick": "QQ", "low": "LQ", "medium": "MQ", "high": "H
 class DecodeAudio:
     """Decode an audio file (WAV, FLAC, Ogg, MP3). In YAML it is `stagepipe.stages.audio.Decode`.
 
-    Called with a path or with the bytes of a file, it returns `{"samples": ..., "sample_rate": ...}`. Floating-point
+    The input is a path or the bytes of a file. The output is `{"samples": array, "sample_rate": hertz}`; floating-point
     samples are between -1 and 1.
 
     Args:
-        mono: return the mean of the channels, of shape (frames,). Otherwise the shape is (frames, channels).
-        start_s: where to start reading, in seconds.
-        duration_s: how many seconds to read; None for all. A shorter file gives fewer samples.
-        dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`, of which -1 to 1 is the whole range.
-            `mono` takes a floating-point one.
-        backend: the library that decodes: `soundfile`, or `torchcodec`, which also decodes AAC, M4A and the sound of
-            videos. `torchaudio.load` uses it too. It needs the libraries of FFmpeg, decodes the whole file to cut out
-            a part, and gives `float32` alone; of an Ogg file, up to a block of frames more at the end.
-        truncated: what becomes of a file that ends before its header says: `refuse` it, or `keep` what is there. A
-            part that is there is decoded in any case. It is not noticed of formats that do not say how long they are:
-            AAC, MP3 without a Xing header, and WAV and WebM written into a pipe.
+        mono: return the mean of the channels, of shape (frames,). False: shape (frames, channels).
+        start_s: the start of the part to read, in seconds.
+        duration_s: the seconds to read; None for all. A shorter file gives fewer samples.
+        dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`, whose whole range stands for -1 to 1.
+            `mono` needs a floating-point type.
+        backend: the library that decodes: `soundfile`, or `torchcodec`, which `torchaudio.load` uses too. `torchcodec`
+            also decodes AAC, M4A and the sound of videos. It needs the libraries of FFmpeg, decodes the whole file to
+            cut out a part, and returns only `float32`; an Ogg file may get up to a block of frames more at the end.
+        truncated: `refuse` a file that is shorter than its header says, or `keep` its content. A requested part that
+            exists is always decoded. Formats without a length are not checked: AAC, MP3 without a Xing header, and WAV
+            and WebM written to a pipe.
 
-    Of a WAV file with GSM 6.10 and an odd number of blocks, `soundfile` gives 320 samples more at the end.
+    For a WAV file with GSM 6.10 and an odd number of blocks, `soundfile` returns 320 extra samples at the end.
 
     >>> import io, numpy, soundfile
     >>> file = io.BytesIO()
@@ -60,8 +60,8 @@ class DecodeAudio:
     >>> recording["samples"].shape, recording["sample_rate"]
     ((400,), 8000)
 
-    Raises TargetError if the library is not installed, ValueError for bytes that it cannot decode and for a file that
-    is cut, and FileNotFoundError.
+    Raises TargetError if the library is not installed, ValueError for bytes that it cannot decode and for a truncated
+    file, and FileNotFoundError.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ Decode = DecodeAudio
 
 
 class Resample:
-    """Change the sample rate of a recording with the SoX resampler (soxr). Its other fields stay.
+    """Change the sample rate of a recording with the SoX resampler (soxr), and keep its other fields.
 
     Args:
         rate: the new rate in hertz, such as `16000`.
@@ -170,7 +170,7 @@ class Resample:
     >>> Resample(8000)({"samples": numpy.zeros(1600, "float32"), "sample_rate": 16000})["samples"].shape
     (800,)
 
-    Raises TargetError if soxr is not installed, and TypeError for what is no recording.
+    Raises TargetError if soxr is not installed, and TypeError for an input that is not a recording.
     """
 
     def __init__(self, rate: int, *, quality: ResampleQuality = "high") -> None:

@@ -19,8 +19,8 @@ from stagepipe.stages.rows import Rows
 class Batch(OrderPointStage):
     """Collate `size` items into one value of the same structure, with a new first axis of length `size`.
 
-    A group's first item allocates the output arrays with `stagepipe.empty`. Each item is copied in and released when it
-    is added, so a batch holds at most one input at a time and needs no copy to leave the process.
+    The first item allocates the output arrays with `stagepipe.empty`. Each item is copied in and released, so a batch
+    holds at most one input at a time and leaves the process without another copy.
 
     Structures may be dicts and other mappings, tuples, namedtuples, lists and dataclasses, at any depth. Leaves become:
 
@@ -29,8 +29,8 @@ class Batch(OrderPointStage):
     - Python `bool`, `int`, `float`: arrays of `bool`, `int64`, `float64`;
     - everything else (str, bytes, None, PIL images): a list.
 
-    This matches `torch.utils.data.default_collate`, except that arrays stay arrays; docs/how-to/datasets.md lists the
-    other differences. The last group of an epoch may be shorter; `drop_last` drops it.
+    This matches `torch.utils.data.default_collate`, except that arrays remain arrays; docs/how-to/datasets.md lists the
+    other differences. The last batch of an epoch may be shorter; `drop_last` drops it.
 
     >>> batch = Batch(size=2)
     >>> batch.add({"x": 1, "name": "a"}, samples=1)
@@ -40,18 +40,18 @@ class Batch(OrderPointStage):
     >>> batch.flush(random.Random(0))
     [({'x': array([1, 2]), 'name': ['a', 'b']}, 2)]
 
-    With `pad`, arrays and tensors may differ in the length of their first axis: shorter ones are filled at its end.
-    Such items are kept until the batch is complete, and then copied.
+    With `pad`, arrays and tensors may differ in the length of their first axis; shorter ones are filled at the end.
+    Such items are kept until the batch is complete.
 
     Args:
         size: items in a batch.
-        drop_last: drop the last group of an epoch if it is shorter.
-        pad: the value to fill with, for every array and tensor that has an axis; or one for each field to pad, by its
-            path: `{input_ids: 0, labels: -100}`. A field that is named may be a list of numbers too.
-        pad_to: pad to this length; a longer item is an error. Without it, to the longest item of the batch.
+        drop_last: drop the last batch of an epoch if it is shorter.
+        pad: the fill value of all arrays and tensors that have an axis, or of each field to pad, by its path:
+            `{input_ids: 0, labels: -100}`. A named field may also be a list of numbers.
+        pad_to: pad to this length; a longer item is an error. None: pad to the longest item of the batch.
         pad_to_multiple_of: pad to the next multiple of this number.
         lengths: add `<field>_length`, an int64 array of the lengths before padding, for each padded field of a dict.
-        mask: add `<field>_mask`, a bool array (size, length), true where a value is not padding.
+        mask: add `<field>_mask`, a bool array of shape (size, length) that is true for values and false for padding.
 
     >>> import numpy as np
     >>> batch = Batch(size=2, pad={"ids": 0}, lengths=True)
@@ -60,8 +60,8 @@ class Batch(OrderPointStage):
     >>> batch.flush(random.Random(0))[0][0]["ids"].tolist()
     [[1, 2, 3], [4, 0, 0]]
 
-    Raises ValueError, with the field's path, if items differ in structure, keys, shape or dtype, or if an argument is
-    out of its range.
+    Raises ValueError if items differ in structure, keys, shape or dtype (the error names the field), or for an argument
+    out of range.
     """
 
     items_per_output: ClassVar[int | str | None] = "size"
@@ -87,7 +87,7 @@ class Batch(OrderPointStage):
         self._sample_count = 0
 
     def add(self, value: Any, samples: int) -> bool:
-        """Copy one item into its row; True when the batch is full. An item that raises leaves the batch unchanged."""
+        """Copy one item into its row; return True when the batch is full. An item that raises changes nothing."""
         root = self._root_column
         if root is None:
             root = self._root_column = self._make_root_column(value)
@@ -127,11 +127,11 @@ class Batch(OrderPointStage):
 
     @property
     def is_full(self) -> bool:
-        """Whether `flush` is next."""
+        """Whether the batch is full."""
         return self._row_count == self.size
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a batch needs no randomness
-        """Return the current batch, which may be shorter than `size`, and drop every reference to its arrays."""
+        """Return the current batch, which may be shorter than `size`, and release its arrays."""
         root = self._root_column if self._whole_rows is None else self._whole_rows
         rows, samples = self._row_count, self._sample_count
         self.clear()
@@ -174,11 +174,11 @@ GetRow = Callable[[int], Any]
 
 
 class Unbatch:
-    """Yield one item per entry along the first axis of a batch's arrays, tensors and lists: the inverse of `Batch`.
+    """Yield one item per row of a batch; the inverse of `Batch`.
 
-    The batch is one such column, or a dict, tuple, list or dataclass of columns. Nested dicts, tuples and dataclasses
-    are structure too; a nested list is a column with one row per entry. An array or tensor column of shape
-    `(rows, *shape)` yields rows of shape `shape` and the same dtype; they are views, not copies.
+    The batch is a column (an array, tensor or list), or a dict, tuple, list or dataclass of columns, also nested. A
+    nested list is a column with one row per entry. An array or tensor column of shape `(rows, *shape)` yields views of
+    shape `shape` and the same dtype.
 
     >>> list(Unbatch()({"x": np.array([1, 2]), "name": ["a", "b"]}))
     [{'x': np.int64(1), 'name': 'a'}, {'x': np.int64(2), 'name': 'b'}]

@@ -21,27 +21,27 @@ _METHODS: Final = ("average_hash", "phash", "dhash", "whash")
 
 
 class MinHash:
-    """Turn a text into its MinHash signature: a uint32 array of shape (permutations,), computed by datasketch.
+    """Compute the MinHash signature of a text with datasketch: a uint32 array of shape (permutations,).
 
-    The share of places at which two signatures are equal estimates the Jaccard similarity of the texts' shingles: runs
-    of consecutive words or characters. Case and the kind of white space make no difference. A text shorter than a
+    The share of positions at which two signatures are equal estimates the Jaccard similarity of the texts' shingles:
+    sequences of consecutive words or characters. Case and kind of white space do not matter. A text shorter than a
     shingle is one shingle.
 
-    `datasketch.MinHash(hashvalues=signature, seed=seed, scheme="affine32")` makes the object that
-    `datasketch.MinHashLSH` takes.
+    `datasketch.MinHash(hashvalues=signature, seed=seed, scheme="affine32")` creates the object for
+    `datasketch.MinHashLSH`.
 
     Args:
         permutations: the length of a signature. The standard error of the estimate is at most
             `0.5 / sqrt(permutations)`.
         shingle: the length of a shingle.
-        unit: what a shingle consists of: `word`, or `character` for languages without spaces between words.
-        seed: of the permutations. Signatures of different seeds cannot be compared.
+        unit: the unit of a shingle: `word`, or `character` for languages without spaces between words.
+        seed: the seed of the permutations. Signatures with different seeds cannot be compared.
 
     >>> signature = MinHash(shingle=2)("To be, or not to be")
     >>> signature.shape, bool((signature == MinHash(shingle=2)("to be, or  not to be")).all())
     ((128,), True)
 
-    Raises TargetError if datasketch is not installed, and TypeError for what is no text.
+    Raises TargetError if datasketch is not installed, and TypeError for an input that is not text.
     """
 
     def __init__(self, *, permutations: int = 128, shingle: int = 5, unit: ShingleUnit = "word", seed: int = 1) -> None:
@@ -65,10 +65,10 @@ class MinHash:
 
 
 class PerceptualHash:
-    """Turn an image into a hash that changes little with its size, compression and brightness, computed by imagehash.
+    """Compute a hash of an image with imagehash that changes little with size, compression and brightness.
 
-    The hash is a str of hexadecimal digits, of `hash_size * hash_size` bits. The number of bits in which two hashes
-    differ says how much the images differ: `(int(a, 16) ^ int(b, 16)).bit_count()`.
+    The hash is a str of hexadecimal digits, with `hash_size * hash_size` bits. The number of different bits measures
+    how much two images differ: `(int(a, 16) ^ int(b, 16)).bit_count()`.
 
     Args:
         method: a function of imagehash: `average_hash`, `phash`, `dhash` or `whash`.
@@ -78,7 +78,7 @@ class PerceptualHash:
     >>> PerceptualHash(method="average_hash")(black_and_white)
     '0f0f0f0f0f0f0f0f'
 
-    Raises TargetError if imagehash is not installed, and TypeError for an array that is no uint8 image.
+    Raises TargetError if imagehash is not installed, and TypeError for an array that is not a uint8 image.
     """
 
     def __init__(self, *, method: ImageHashMethod = "phash", hash_size: int = 8) -> None:

@@ -20,29 +20,28 @@ _OPEN_CONNECTIONS: Final = 64
 
 
 class Download:
-    """Fetch a URL over HTTP or HTTPS and return the body, as bytes. In YAML it is `stagepipe.stages.http.Download`.
+    """Fetch a URL over HTTP or HTTPS and return the body as bytes. In YAML it is `stagepipe.stages.http.Download`.
 
-    It waits most of its time, so give the stage `concurrency: 32`. Redirects are followed. What may pass is tried
-    again: no connection, no answer in time, a body that ends early, and the statuses 408, 429, 500, 502, 503 and 504.
-    Other statuses, such as 404, are errors at once. The second repetition comes after a pause of 0.5 s, each later one
-    after twice the pause of the one before; a `Retry-After` of the server is obeyed. No pause is longer than 30 s.
+    The stage mostly waits, so give it `concurrency: 32`. It follows redirects and retries temporary failures: no
+    connection, no answer in time, a body that ends early, and the statuses 408, 429, 500, 502, 503 and 504. Other
+    statuses, such as 404, are errors at once. The second retry comes after 0.5 s, and each later pause is twice as
+    long, up to 30 s; the server's `Retry-After` takes precedence.
 
     Args:
-        timeout: seconds for a request, from connecting to the end of the body: a server that sends a byte now and then
-            does not hold it longer.
-        retries: how often a request is repeated, for each of connection, answer and body, and status.
-        redirects: how many redirects are followed.
+        timeout: seconds for a request, from connecting to the end of the body, however slowly the server sends.
+        retries: maximum retries of a request, separately for connection, answer and body, and status.
+        redirects: maximum number of redirects.
         max_bytes: a longer body is an error.
-        headers: of the requests, such as `{User-Agent: "my-project/1.0"}`.
+        headers: request headers, such as `{User-Agent: "my-project/1.0"}`.
 
     >>> Download(retries=0)("http://127.0.0.1:9/0.jpg")
     Traceback (most recent call last):
     ...
     ConnectionError: http.Download: http://127.0.0.1:9/0.jpg: ...Connection refused
 
-    Raises TargetError if urllib3 is not installed; ValueError for what is no URL; and, after the last repetition,
-    TimeoutError, ConnectionError for no connection and for a body that ended early, and OSError for a status (`HTTP 404
-    Not Found`), too many redirects and a body that is too long.
+    Raises TargetError if urllib3 is not installed; ValueError for an invalid URL; and, after the last retry,
+    TimeoutError, ConnectionError for no connection and for a body that ended early, and OSError for a status
+    (`HTTP 404 Not Found`), too many redirects and a body that is too long.
     """
 
     def __init__(

@@ -66,18 +66,18 @@ _AVIF_HEADER_BYTES: Final = 4096
 class DecodeImage:
     """Decode an encoded image (JPEG, PNG, WebP ...) to a uint8 array. In YAML it is `stagepipe.stages.image.Decode`.
 
-    Called with a path or with the bytes of a file, it returns an array of shape (height, width, 3), for `mode: L`
+    The input is a path or the bytes of a file. The output is an array of shape (height, width, 3); for `mode: L`
     (height, width), for `RGBA` (height, width, 4).
 
     Args:
-        mode: the channels of the result; other images are converted. Without an alpha channel in the result, that of
-            the file is dropped. Of 16 bits a channel, the upper eight remain.
-        backend: the library that decodes: `pillow`, `opencv` or `torchcodec`, which has the decoders that were
-            torchvision's. Their pixels may differ by rounding. `opencv` decodes no RGBA, converts a Lab TIFF otherwise
-            than Pillow does, and before version 5 fills what a truncated JPEG lacks instead of refusing it.
-            `torchcodec` decodes JPEG, PNG, GIF, WebP and AVIF. All of them take the first picture of an animation.
-        exif_orientation: turn the image as its EXIF data says. `torchcodec` always does, and so do all for a TIFF,
-            which has this in a tag.
+        mode: the channels of the result; other images are converted, and an alpha channel is dropped unless the mode
+            has one. Images of 16 bits per channel keep the upper eight.
+        backend: the library that decodes: `pillow`, `opencv` or `torchcodec` (formerly torchvision's decoders). Their
+            pixels may differ by rounding. `opencv` does not decode RGBA, converts Lab TIFF files differently from
+            Pillow, and before version 5 fills the missing part of a truncated JPEG instead of raising an error.
+            `torchcodec` decodes JPEG, PNG, GIF, WebP and AVIF. All take the first picture of an animation.
+        exif_orientation: rotate the image according to its EXIF data. `torchcodec` always does, and so do all backends
+            for TIFF files, which store the orientation in a tag.
 
     >>> from PIL import Image
     >>> file = BytesIO()
@@ -85,8 +85,8 @@ class DecodeImage:
     >>> DecodeImage()(file.getvalue()).shape
     (4, 6, 3)
 
-    Raises TargetError if the library is not installed, FileNotFoundError, and ValueError for bytes that are no image
-    and for what 8 bits do not hold: 32-bit and signed integers, and floating point.
+    Raises TargetError if the library is not installed, FileNotFoundError, and ValueError for bytes that are not an
+    image and for pixels that do not fit 8 bits: 32-bit and signed integers, and floating point.
     """
 
     def __init__(
@@ -153,13 +153,13 @@ Decode = DecodeImage
 
 
 class Resize:
-    """Resize an image with Pillow. An array gives an array, a PIL image a PIL image.
+    """Resize an array or a PIL image with Pillow, and return the same type.
 
     Args:
         size: pixels: one number for a square, such as `224`, or [height, width].
         fit: `stretch` ignores the proportions. The others keep them: `contain` fits into `size`, `cover` covers it,
-            `crop` covers it and cuts what stands out on both sides, `pad` fits into it and adds black borders.
-            They are `Image.resize` and `ImageOps.contain`, `cover`, `fit` and `pad` of Pillow.
+            `crop` covers it and cuts both sides, `pad` fits into it and adds black borders. They are Pillow's
+            `Image.resize` and `ImageOps.contain`, `cover`, `fit` and `pad`.
         interpolation: `nearest`, `box`, `bilinear`, `hamming`, `bicubic` or `lanczos`.
 
     >>> Resize(2)(np.zeros((4, 8, 3), np.uint8)).shape
@@ -167,7 +167,7 @@ class Resize:
     >>> Resize(4, fit="contain")(np.zeros((4, 8, 3), np.uint8)).shape
     (2, 4, 3)
 
-    Raises TargetError if Pillow is not installed, and TypeError for an array that is no uint8 image.
+    Raises TargetError if Pillow is not installed, and TypeError for an array that is not a uint8 image.
     """
 
     def __init__(
@@ -196,22 +196,22 @@ class Resize:
 
 
 class Normalize:
-    """Scale an image to floating point, subtract `mean` and divide by `std`, for each channel.
+    """Convert an image to floating point, subtract `mean` and divide by `std`, per channel.
 
-    An unsigned integer image is first divided by the largest value of its type, as `uint8` by 255. A floating-point
-    image is taken as it is.
+    An unsigned integer image is first divided by the largest value of its type (255 for `uint8`). A floating-point
+    image is not scaled.
 
     Args:
-        mean: one number, or one for each channel.
-        std: one number, or one for each channel.
-        channels_first: return (channels, height, width), the layout of torch; otherwise (height, width, channels).
-        dtype: `float32`, or `float16` to halve what travels.
+        mean: one number, or one per channel.
+        std: one number, or one per channel.
+        channels_first: return shape (channels, height, width), as in torch. False: (height, width, channels).
+        dtype: `float32`, or `float16` for half the bytes.
 
     >>> normalized = Normalize(mean=0.5, std=0.5)(np.zeros((2, 4, 3), np.uint8))
     >>> normalized.shape, float(normalized.max())
     ((3, 2, 4), -1.0)
 
-    Raises TypeError for what is no image, and ValueError if `mean` or `std` does not fit its channels.
+    Raises TypeError for an input that is not an image, and ValueError if `mean` or `std` does not fit its channels.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Normalize:
 
 
 class EncodeJpeg:
-    """Encode an image as the bytes of a JPEG file. An alpha channel is dropped; of 16 bits, the upper eight remain.
+    """Encode an image as the bytes of a JPEG file, without alpha and with the upper 8 of 16 bits.
 
     Args:
         quality: 1 to 100.
@@ -265,7 +265,7 @@ class EncodeJpeg:
     >>> DecodeImage()(encoded).shape
     (4, 6, 3)
 
-    Raises TargetError if the library is not installed, and TypeError for an array that is no uint8 image.
+    Raises TargetError if the library is not installed, and TypeError for an array that is not a uint8 image.
     """
 
     def __init__(self, *, quality: int = 90, backend: ImageBackend = "pillow") -> None:
@@ -390,7 +390,7 @@ def _check_image_array(image: Any, stage: str) -> np.ndarray:
 
 
 def to_pil(image: Any, stage: str) -> Any:
-    """Return an array or a PIL image as a PIL image. Raises TypeError for an array that is no uint8 image."""
+    """Return an array or a PIL image as a PIL image. Raises TypeError for an array that is not a uint8 image."""
     if is_pil_image(image):
         return image
     from PIL import Image

@@ -9,7 +9,7 @@ from stagepipe.core import SKIP, MissingFieldError, is_async, is_async_generator
 
 
 class Filter:
-    """Pass an item on if `where(item)` is true, otherwise drop it.
+    """Keep an item if `where(item)` is true, otherwise drop it.
 
     Args:
         where: a function of an item; in YAML a nested `uses`, such as `{uses: my_ops.is_sharp}`.
@@ -38,7 +38,7 @@ class Filter:
 class FlatMap:
     """Yield each item of `function(item)`.
 
-    A generator function needs no `FlatMap`: as a stage, it yields its items one by one.
+    A generator function can be a stage itself and does not need `FlatMap`.
 
     Args:
         function: returns an iterable of items; in YAML a nested `uses`, such as `{uses: my_ops.tiles}`.
@@ -91,7 +91,7 @@ class Select(_FieldList):
     >>> Select(["x"])({"x": 1, "y": 2})
     {'x': 1}
 
-    Raises TypeError for an item without fields, and KeyError, with the fields that there are, for one that is missing.
+    Raises TypeError for an item without fields, and KeyError for a missing field (the error lists the existing ones).
     """
 
     def __call__(self, item: Any) -> dict[str, Any]:
@@ -101,17 +101,17 @@ class Select(_FieldList):
 
 
 class Drop(_FieldList):
-    """Leave these fields of an item out.
+    """Remove these fields from an item.
 
     Args:
         fields: their names, such as `[raw]`.
 
-    Where only some items have the field, add `when: {raw: {exists: true}}` to the stage.
+    If only some items have the field, add `when: {raw: {exists: true}}` to the stage.
 
     >>> Drop(["x"])({"x": 1, "y": 2})
     {'y': 2}
 
-    Raises TypeError for an item without fields, and KeyError, with the fields that there are, for one that is missing.
+    Raises TypeError for an item without fields, and KeyError for a missing field (the error lists the existing ones).
     """
 
     def __call__(self, item: Any) -> dict[str, Any]:
@@ -121,16 +121,16 @@ class Drop(_FieldList):
 
 
 class Rename:
-    """Give fields new names; their order stays.
+    """Rename fields and keep their order.
 
     Args:
-        fields: maps the old name of each to the new one, such as `{jpg: image}`. Two fields may swap their names.
+        fields: maps old names to new names, such as `{jpg: image}`. Two fields may swap their names.
 
     >>> Rename({"x": "z"})({"x": 1, "y": 2})
     {'z': 1, 'y': 2}
 
-    Raises TypeError for an item without fields, KeyError, with the fields that there are, for one that is missing, and
-    ValueError where two fields would have the same name.
+    Raises TypeError for an item without fields, KeyError for a missing field (the error lists the item's fields), and
+    ValueError if two fields would have the same name.
     """
 
     takes_whole_items: ClassVar[bool] = True

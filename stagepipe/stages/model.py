@@ -25,30 +25,29 @@ _DTYPES: Final = ("float32", "float16", "bfloat16")
 class Module:
     """Run a `torch.nn.Module` in inference mode, and return its result as NumPy arrays.
 
-    With `batch` on the stage, the values of up to so many items are stacked, the module is called once, and each item
-    gets its row of the result. Without `batch` each item is a batch of one.
+    With `batch` on the stage, the module is called once for the stacked values of a list, and each item gets its row of
+    the result. Without `batch`, each item is a batch of one.
 
     - `field: image` calls `module(images)`; the result replaces the field.
     - `field: {input_ids: tokens}` calls `module(input_ids=tokens)`; a result with names is merged into the item.
-    - Without `field` the item is the argument; a dict gives the arguments of its keys, and the result is the new item.
+    - Without `field`, the item is the argument (a dict: keyword arguments), and the result is the new item.
 
-    Floating-point inputs are converted to the type of the module. A bfloat16 result becomes float32.
+    Floating-point inputs are converted to the module's dtype. A bfloat16 result becomes float32.
 
     Args:
         module: the module, or a class or function that returns it: in YAML a nested `uses`, such as
             `{uses: my_models.Encoder}`.
-        state: a file with its `state_dict`: `.safetensors`, or what `torch.save` has written (read with
-            `weights_only=True`).
-        device: where it runs: `cpu`, `cuda`, `cuda:1` ... Nothing is moved to a GPU that is not asked for.
+        state: a file with its `state_dict`: `.safetensors`, or a file of `torch.save` (read with `weights_only=True`).
+        device: `cpu` (the default), `cuda`, `cuda:1` and so on.
         dtype: convert the module to `float32`, `float16` or `bfloat16`.
-        outputs: the name of the result to keep, or a list of names, where the module returns a dict (as the models of
-            transformers do). A single one is returned by itself.
+        outputs: the name of the result to keep, or a list of names, if the module returns a dict (as transformers
+            models do). A single result is returned by itself.
 
     >>> Module(torch.nn.Flatten())([torch.zeros(2, 3), torch.ones(2, 3)])[1]
     array([1., 1., 1., 1., 1., 1.], dtype=float32)
 
-    Raises TypeError if `module` gives no module, FileNotFoundError and RuntimeError for a state that is missing or
-    does not fit, and ValueError for a device that torch does not find.
+    Raises TypeError if `module` is not and does not return a module, FileNotFoundError for a missing state,
+    RuntimeError for a state that does not fit, and ValueError for a device that torch does not find.
     """
 
     def __init__(
@@ -111,24 +110,24 @@ def _parse_device(name: str) -> torch.device:
 
 
 class HuggingFacePipeline:
-    """Run a `transformers.pipeline`, with a model from a folder on this machine, and return its result.
+    """Run a `transformers.pipeline` with a model from a local folder and return its result.
 
-    With `batch` on the stage, the pipeline is called once for a list of values. Each value is what the pipeline takes:
-    a text, a PIL image (`as: pil`), a dict of audio. Each result is what it returns for one of them.
+    Each value is an input of the pipeline: a text, a PIL image (`as: pil`), or a dict of audio. With `batch` on the
+    stage, the pipeline is called once for a list of values, and each item gets its result.
 
     Args:
         task: the task of the pipeline, such as `text-classification`.
-        path: a folder that `save_pretrained` has written, such as `models/sentiment`, with the model and its tokenizer
-            or image processor. Nothing is downloaded.
-        device: where it runs: `cpu`, `cuda` ...
-        options: more arguments for `transformers.pipeline`.
-        call_options: arguments for each call, such as `{top_k: 1}`.
+        path: a folder written by `save_pretrained`, such as `models/sentiment`, with the model and its tokenizer or
+            image processor. Nothing is downloaded.
+        device: `cpu`, `cuda` and so on.
+        options: more arguments of `transformers.pipeline`.
+        call_options: arguments of each call, such as `{top_k: 1}`.
 
     >>> classify = HuggingFacePipeline("text-classification", "models/sentiment")  # doctest: +SKIP
     >>> classify("Good.")  # doctest: +SKIP
     {'label': 'POSITIVE', 'score': 0.99}
 
-    Raises TargetError if transformers is not installed, and FileNotFoundError if there is no such folder.
+    Raises TargetError if transformers is not installed, and FileNotFoundError for a missing folder.
     """
 
     def __init__(

@@ -134,16 +134,15 @@ def measure_length(item: Any, field: str | None, stage: str) -> int:
 class Bucket(OrderPointStage):
     """Collect `size * batches` items, sort them by length, and yield them in runs of `size`, the runs in random order.
 
-    A `Batch` of the same `size` after it makes one batch of each run: its items are of similar length, so there is
-    little to pad. Each item is yielded exactly once, unchanged. A group can be repeated from its first item and the
-    seed alone, and nothing is carried over to the next one: a crash or a resume does not change the order. The last
-    group of an epoch may be shorter; its incomplete run comes last.
+    A `Batch` of the same `size` turns each run into a batch of items of similar length, with little padding. Each item
+    is yielded exactly once, unchanged. The first item and the seed determine a group, so a crash or a resume does not
+    change the order. The last group of an epoch may be shorter; its incomplete run comes last.
 
     Args:
-        size: items in a run: the `size` of the `Batch` after it.
-        batches: how many runs are collected and sorted together. More pads less, and holds more items in memory.
-        field: the field of a dict item that has the length, or that is it. None: the item itself.
-        shuffle: yield the runs of a group in random order; otherwise from short to long.
+        size: items in a run, equal to the `size` of the `Batch`.
+        batches: runs that are collected and sorted together. More runs need less padding and more memory.
+        field: the field of a dict item that has or is the length. None: the item itself.
+        shuffle: yield the runs of a group in random order. False: from short to long.
 
     >>> bucket = Bucket(size=2, batches=2, shuffle=False)
     >>> [bucket.add(text, 1) for text in ("aaaa", "b", "ccc", "dd")]
@@ -151,8 +150,8 @@ class Bucket(OrderPointStage):
     >>> bucket.flush(random.Random(0))
     [('b', 1), ('dd', 1), ('ccc', 1), ('aaaa', 1)]
 
-    Raises ValueError if `size` or `batches` is no whole number of at least 1, KeyError for an item without the field,
-    and TypeError for one without a length.
+    Raises ValueError if `size` or `batches` is not an integer of at least 1, KeyError for an item without the field,
+    and TypeError for an item without a length.
     """
 
     is_permutation: ClassVar[bool] = True
@@ -166,12 +165,12 @@ class Bucket(OrderPointStage):
         self.clear()
 
     def add(self, value: Any, samples: int) -> bool:
-        """Add one item; True when the group is complete."""
+        """Add one item; return True when the group is complete."""
         self._entries.append((measure_length(value, self.field, "Bucket"), value, samples))
         return len(self._entries) == self.size * self.batches
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:
-        """Return the group's items, and drop every reference to them."""
+        """Return the group's items and release them."""
         entries = sorted(self._entries, key=lambda entry: entry[0])  # stable: items of one length keep their order
         self.clear()
         runs = [entries[start : start + self.size] for start in range(0, len(entries), self.size)]
@@ -188,11 +187,11 @@ class Bucket(OrderPointStage):
 class Shuffle(OrderPointStage):
     """Collect a block of `size` items and yield it in random order, block after block.
 
-    Unlike a sliding buffer, a block can be repeated from its first item and the seed alone, so a crash or a resume does
-    not change the order. The last block of an epoch may be shorter. Each item is yielded exactly once, unchanged.
+    The first item and the seed determine a block, so a crash or a resume does not change the order. The last block of
+    an epoch may be shorter. Each item is yielded exactly once, unchanged.
 
     Args:
-        size: items in a block, such as `1000`; all of them are in memory at once.
+        size: items in a block, such as `1000`, which are all in memory at once.
 
     >>> shuffle = Shuffle(size=3)
     >>> [shuffle.add(value, 1) for value in "abc"]
@@ -200,7 +199,7 @@ class Shuffle(OrderPointStage):
     >>> sorted(shuffle.flush(random.Random(0)))
     [('a', 1), ('b', 1), ('c', 1)]
 
-    Raises ValueError if `size` is not a whole number of at least 1.
+    Raises ValueError if `size` is not an integer of at least 1.
     """
 
     is_permutation: ClassVar[bool] = True
@@ -211,12 +210,12 @@ class Shuffle(OrderPointStage):
         self.clear()
 
     def add(self, value: Any, samples: int) -> bool:
-        """Add one item to the block; True when the block is full."""
+        """Add one item to the block; return True when the block is full."""
         self._block.append((value, samples))
         return len(self._block) == self.size
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:
-        """Return the block, permuted, and drop every reference to it."""
+        """Return the shuffled block and release its items."""
         block = self._block
         self.clear()
         rng.shuffle(block)

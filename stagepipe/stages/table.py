@@ -82,13 +82,13 @@ def convert_table(value: Any, kind: str, stage: str) -> Any:
 
 
 class FromRows(OrderPointStage):
-    """Collect `size` rows, dicts of plain values, into one pandas DataFrame or Arrow table.
+    """Collect `size` rows (dicts of plain values) into a pandas DataFrame or Arrow table.
 
     Args:
-        size: rows in a table; the last one of an epoch may be shorter.
+        size: rows in a table; the last table of an epoch may be shorter.
         kind: `pandas` or `arrow`.
-        schema: the Arrow type of each column, such as `{id: int64, name: string}`. Without it the types are inferred
-            from each group of rows alone: a column without a value in one group has another type there.
+        schema: the Arrow type of each column, such as `{id: int64, name: string}`. Without it, types are inferred for
+            each table separately: a column without values may get another type.
         drop_last: drop the last table of an epoch if it has fewer rows.
 
     >>> from_rows = FromRows(size=2, kind="arrow")
@@ -98,7 +98,7 @@ class FromRows(OrderPointStage):
     >>> table.to_pydict(), samples
     ({'x': [1, 2], 'name': ['a', None]}, 2)
 
-    Raises TargetError if pandas or pyarrow is not installed, TypeError for an item that is no dict, and ValueError
+    Raises TargetError if pandas or pyarrow is not installed, TypeError for an item that is not a dict, and ValueError
     for a value that does not fit its column.
     """
 
@@ -121,7 +121,7 @@ class FromRows(OrderPointStage):
         self.clear()
 
     def add(self, value: Any, samples: int) -> bool:
-        """Add a row; True when the table is complete."""
+        """Add a row; return True when the table is complete."""
         if not isinstance(value, Mapping):
             raise TypeError(f"table.FromRows: expected a dict of columns, found {describe_value(value)}")
         self._rows.append(value)
@@ -146,22 +146,22 @@ class FromRows(OrderPointStage):
 
 
 class Apply:
-    """Call functions with a table, one after the other, and pass on what the last one returns.
+    """Apply functions to a table, one after the other, and return the last result.
 
-    The item is a pandas DataFrame, an Arrow table, or a dict of columns as `Batch` makes it.
+    The item is a pandas DataFrame, an Arrow table, or a dict of columns from `Batch`.
 
     Args:
         functions: one function, or a list of them; in YAML each is a nested `uses`, such as `{uses: my_ops.clean}`.
             Each takes a table of `kind` and returns one of any kind.
-        kind: what the functions take: `pandas` or `arrow`.
-        keep_empty: pass on a table without rows; otherwise it is dropped.
+        kind: the type that the functions take: `pandas` or `arrow`.
+        keep_empty: keep tables without rows. False: drop them.
 
     >>> import pandas
     >>> clean = Apply(functions=[pandas.DataFrame.dropna, pandas.DataFrame.drop_duplicates])
     >>> clean(pandas.DataFrame({"x": [1.0, None, 1.0, 2.0]}))["x"].tolist()
     [1.0, 2.0]
 
-    Raises TypeError for an item that is no table, and for a function that returns none.
+    Raises TypeError for an item that is not a table and for a function that does not return one.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ def _make_no_table_error(function: Any, result: Any) -> TypeError:
 
 
 class Convert:
-    """Turn a table of any kind, or a dict of columns as `Batch` makes it, into one of `kind`.
+    """Convert a table of any kind, or a dict of columns from `Batch`, to `kind`.
 
     Args:
         kind: `pandas` or `arrow`.
@@ -208,7 +208,7 @@ class Convert:
     >>> Convert("arrow")({"x": [1, 2]}).num_rows
     2
 
-    Raises TargetError if the package is not installed, and TypeError for an item that is no table.
+    Raises TargetError if the package is not installed, and TypeError for an item that is not a table.
     """
 
     def __init__(self, kind: TableKind) -> None:
@@ -221,15 +221,15 @@ class Convert:
 
 
 class ToRows:
-    """Yield each row of a table as a dict of Python values: the inverse of `FromRows`.
+    """Yield each row of a table as a dict of Python values; the inverse of `FromRows`.
 
     >>> import pandas
     >>> list(ToRows()(pandas.DataFrame({"x": [1, 2], "name": ["a", "b"]})))
     [{'x': 1, 'name': 'a'}, {'x': 2, 'name': 'b'}]
 
-    A missing value of an Arrow table is None; one of a DataFrame stays what it is there, mostly NaN.
+    Missing values of an Arrow table become None; those of a DataFrame stay as they are, usually NaN.
 
-    Raises TypeError for an item that is no table.
+    Raises TypeError for an item that is not a table.
     """
 
     def __call__(self, table: Any) -> Iterator[dict[str, Any]]:

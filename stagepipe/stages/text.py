@@ -15,13 +15,13 @@ from stagepipe.stages.order_point import OrderPointStage
 
 
 class Pack(OrderPointStage):
-    """Concatenate the token ids of consecutive documents, and cut them into sequences of `length` tokens.
+    """Concatenate the token ids of consecutive documents and cut them into sequences of `length` tokens.
 
-    Documents are packed in groups: a group ends with the document that brings it to `length * sequences` tokens or
-    more. It yields its full sequences. The tokens that are left over, fewer than `length`, are padded to one more
-    sequence, or dropped. Nothing is carried over from one group to the next: so a resume, or a crash, repeats a group
-    from its first document and yields the same sequences, bit for bit. The price is at most one incomplete sequence in
-    a group, on average `1 / (2 * sequences)` of all tokens: under 1 % with 64.
+    Documents are packed in groups. A group ends with the document that brings it to at least `length * sequences`
+    tokens, and yields its full sequences. Fewer than `length` tokens remain, which are padded to another sequence or
+    dropped. Groups are independent, so a resume or a crash repeats a group from its first document and yields the same
+    sequences, bit for bit. The cost is at most one incomplete sequence per group, on average `1 / (2 * sequences)` of
+    all tokens: under 1 % with 64.
 
     An item is an array or a list of token ids, or a dict that has them in `field`; its other fields are dropped. An
     output is a dict `{field: array}` with an array of shape (length,) and the dtype of the group's first document.
@@ -29,9 +29,9 @@ class Pack(OrderPointStage):
     Args:
         length: tokens in a sequence, such as `1024`.
         field: the field of a dict item that holds the ids, and of the output.
-        sequences: how many full sequences a group has, at least. More pads less, and holds more in memory.
-        separator: a token id to put after each document, such as the tokenizer's end of text.
-        tail: what becomes of the tokens that are left over at the end of a group: `pad` or `drop`.
+        sequences: the minimum number of full sequences in a group. More sequences need less padding and more memory.
+        separator: a token id to add after each document, such as the tokenizer's end of text.
+        tail: `pad` or `drop` the remaining tokens at the end of a group.
         pad: the token id that fills a padded sequence.
         segments: add two arrays of shape (length,) and dtype int32. `segment_ids` numbers the documents of a sequence
             from 1, and is 0 for padding: attention should stay inside a segment. `position_ids` counts the tokens of
@@ -46,8 +46,8 @@ class Pack(OrderPointStage):
     >>> last[0]["input_ids"].tolist(), last[0]["segment_ids"].tolist()
     ([5, 6, 0, 0], [1, 1, 0, 0])
 
-    A document counts as a sample of the sequence in which it begins. With `order: any` a group may have one output
-    only, so `Pack` needs `order: source`.
+    A document counts as a sample of the sequence in which it begins. `Pack` needs `order: source`, because with
+    `order: any` a group may have only one output.
 
     Raises ValueError for `length` or `sequences` below 1, and TypeError for an item without token ids.
     """
@@ -74,7 +74,7 @@ class Pack(OrderPointStage):
         self.clear()
 
     def add(self, value: Any, samples: int) -> bool:
-        """Add a document; True when the group has enough tokens."""
+        """Add a document; return True when the group has enough tokens."""
         tokens = self._get_tokens(value)
         if len(tokens) and self.separator is not None:
             tokens = np.append(tokens, np.asarray(self.separator, tokens.dtype))
@@ -186,23 +186,23 @@ _DTYPES: Final = ("int64", "int32", "uint16")
 
 
 class Tokenize:
-    """Turn a text into an array of token ids, of shape (tokens,), with a Hugging Face tokenizer on this machine.
+    """Tokenize a text with a local Hugging Face tokenizer into an array of token ids of shape (tokens,).
 
-    Called with a str, or with bytes in UTF-8. With `batch` on the stage it is called with a list, which is several
-    times as fast. The ids are not padded: `Batch` pads them, and `stagepipe.stages.text.Pack` packs them.
+    The input is a str or UTF-8 bytes. `batch` on the stage is several times as fast. The ids are not padded: `Batch`
+    pads them, and `stagepipe.stages.text.Pack` packs them.
 
     Args:
-        tokenizer: a file such as `tokenizer.json`, read by the package tokenizers, or a folder that `save_pretrained`
-            has written, read by transformers. Nothing is downloaded.
-        add_special_tokens: add the tokens that the tokenizer puts around a text.
-        max_length: cut off what goes beyond this number of tokens.
+        tokenizer: a file such as `tokenizer.json`, read by the package tokenizers, or a folder written by
+            `save_pretrained`, read by transformers. Nothing is downloaded.
+        add_special_tokens: add the tokenizer's special tokens.
+        max_length: truncate to this number of tokens.
         dtype: the type of the ids: `int64`, `int32` or `uint16`.
 
     >>> Tokenize("tokenizer.json")("To be or not")  # doctest: +SKIP
     array([ 514,  318,  393,  407])
 
-    Raises TargetError if the package is not installed, FileNotFoundError if there is no such tokenizer, TypeError for
-    what is no text, and ValueError for an id that does not fit `dtype`.
+    Raises TargetError if the package is not installed, FileNotFoundError for a missing tokenizer, TypeError for an
+    input that is not text, and ValueError for an id that does not fit `dtype`.
     """
 
     def __init__(

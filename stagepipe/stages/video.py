@@ -23,27 +23,26 @@ _QUARTER_TOLERANCE: Final = 100
 
 
 class DecodeClips:
-    """Decode a video file with PyAV, and yield clips of a fixed number of frames, one after the other.
+    """Decode a video file with PyAV and yield consecutive clips of a fixed number of frames.
 
-    Called with a path or with the bytes of a file, it yields `{"frames": array, "start_s": seconds, "frame_rate":
-    hertz}` for each clip; the frames are uint8 RGB of shape (frames, height, width, 3), turned and mirrored as the
-    display matrix of the file says. With `field`, each clip goes into a copy of the item. One clip at a time is in
-    memory.
+    The input is a path or the bytes of a file. It yields `{"frames": array, "start_s": seconds, "frame_rate": hertz}`
+    for each clip. The frames are uint8 RGB of shape (frames, height, width, 3), rotated and mirrored according to the
+    file's display matrix. With `field`, each clip goes into a copy of the item. Only one clip is in memory at a time.
 
     Args:
-        frames: how many frames a clip has.
+        frames: frames in a clip.
         stride: take every `stride`-th frame of the file.
-        size: scale the frames to these pixels, after they are turned: one number for a square, or [height, width].
-            None keeps the size.
+        size: scale the rotated frames to these pixels: one number for a square, or [height, width]. None: keep the
+            size.
         max_clips: stop after this number of clips.
-        last: what becomes of the frames that are left over and fill no clip: `drop`, or `repeat` the last frame.
-        truncated: what becomes of a file that ends before its header says: `refuse` it, or `keep` what is there. It is
-            not noticed of formats that do not say how long they are, such as MPEG-TS, and WebM written into a pipe.
+        last: `drop` the remaining frames that do not fill a clip, or `repeat` the last frame.
+        truncated: `refuse` a file that is shorter than its header says, or `keep` its content. Formats without a length
+            are not checked, such as MPEG-TS, and WebM written to a pipe.
 
     >>> list(DecodeClips(frames=8, size=64)("video.mp4"))  # doctest: +SKIP
 
-    Raises TargetError if PyAV is not installed, ValueError for bytes that it cannot decode, that hold no video or that
-    are cut, and FileNotFoundError.
+    Raises TargetError if PyAV is not installed, ValueError for bytes that it cannot decode, without a video or
+    truncated, and FileNotFoundError.
     """
 
     def __init__(

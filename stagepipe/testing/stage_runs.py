@@ -27,11 +27,11 @@ def run_stage(
     batch_size: int | None = None,
     **options: Unpack[StageOptions],
 ) -> list[Any]:
-    """Run a stage on items as a worker would, and return what the next process would receive.
+    """Run a stage on items as a worker would, and return the items that the next process would receive.
 
     The stage is built once. Its random generators are seeded before each item from (`seed`, `epoch`, its name, the
-    item's number), so with the `seed` and `name` of a config the stage draws what it draws there. The items travel as
-    between two processes: what cannot be pickled is an error, and arrays are read-only unless `mutable=True`.
+    item's number), so the `seed` and `name` of a config give the same random numbers. Items are passed as between two
+    processes: they must be picklable, and arrays are read-only unless `mutable=True`.
 
     Args:
         target: a function, a generator function, an instance, a built-in or your own order point, `defer(Class, ...)`
@@ -39,17 +39,17 @@ def run_stage(
         items: the inputs of the stage.
         seed: the seed of the pipeline.
         epoch: the number of the epoch, from 0.
-        field: the field of each item that the stage gets, or its arguments and their fields, as in a config.
-        as_: the type to which `field` is converted before the call.
-        batch_size: the stage gets lists of up to this number of items.
-        options: those of a stage: `name`, `into`, `when`, `on_error`, `retries`, `mutable`, `reseed` and so on. Those
-            of processes, such as `workers` and `timeout`, are checked and have no effect.
+        field: the field that the stage gets, or a dict of its arguments and their fields, as in a config.
+        as_: convert the field to this type before the call.
+        batch_size: call the stage with lists of up to this number of items.
+        options: `StageOptions`, such as `name`, `into`, `when`, `on_error`, `retries` and `mutable`. Options of
+            processes, such as `workers` and `timeout`, are checked but have no effect.
 
     >>> run_stage(str.upper, [{"word": "a", "label": 1}], field="word")
     [{'word': 'A', 'label': 1}]
 
-    Raises ConfigError for wrong options and arguments, RunError (which is also an instance of what the stage raised) if
-    the stage fails, and UsageError if it wrote to an input, or if a result cannot be pickled.
+    Raises ConfigError for invalid options and arguments, RunError (also an instance of the stage's exception type) if
+    the stage fails, and UsageError if it wrote to an input or a result cannot be pickled.
     """
     keys = {"field": field, "as": as_, "batch": None if batch_size is None else {"size": batch_size}}
     stage = {

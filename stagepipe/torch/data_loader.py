@@ -37,25 +37,24 @@ _HAVE_ALREADY: Final = frozenset({"builtins", "numpy", "stagepipe", "torch", *sy
 
 
 class DataLoader(TorchDataLoader[T_co]):
-    """`torch.utils.data.DataLoader` on stagepipe's workers: same arguments, same batches, in the same order.
+    """Replace `torch.utils.data.DataLoader`: same arguments, same batches, in the same order.
 
-    It draws from torch's generators just as the original does, so the order of the indices is equal, and so is what
-    the training loop draws after it. These things differ:
+    It draws from torch's generators as the original does, so the order of the indices and later random numbers of the
+    training loop are the same. These things differ:
 
-    - Random augmentation draws from a seed for each batch, not for each worker. The batches are the same with any
-      `num_workers`; they are others than the original's.
-    - A worker that dies is replaced, and its batches are made again. An error of a dataset is a `RunError` that also
-      has the error's own type.
-    - The workers get copies of the dataset; they are no forks of this process. As in the original, each epoch has new
-      workers and a new copy, unless `persistent_workers` keeps them.
+    - Random augmentation has a seed per batch instead of per worker. Augmented batches are the same with any
+      `num_workers`, but differ from the original's.
+    - A worker that dies is replaced, and its batches are made again. An error in a dataset is a `RunError` that also
+      has the type of the error.
+    - The workers get copies of the dataset instead of being forks of this process. As in the original, each epoch has
+      new workers and a new copy, unless `persistent_workers` keeps them.
     - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline,
       `in_order=False` is `order: any`, and `multiprocessing_context` has no effect.
-    - The sampler is read to its end at the start of an epoch, so it must have one.
-    - An iterable dataset with several workers is split by `get_worker_info()`, and yields its batches in the order in
-      which they are ready.
+    - The sampler is read to its end at the start of an epoch, so it must be finite.
+    - An iterable dataset with several workers is split by `get_worker_info()`, and yields batches as they are ready.
 
-    A state holds the position in the epoch and what its order was drawn from. A resumed epoch yields the batches that
-    the saved one would have. Take the state of torch's generator into a checkpoint as well: later epochs draw from it.
+    A state contains the position in the epoch and the origin of its order, so a resumed epoch yields the remaining
+    batches of the saved one. Save the state of torch's generator too, because later epochs draw from it.
 
     >>> from stagepipe.torch import DataLoader
     >>> loader = DataLoader(range(5), batch_size=2)
@@ -64,8 +63,8 @@ class DataLoader(TorchDataLoader[T_co]):
     >>> len(loader)
     3
 
-    Raises what torch's class raises for wrong arguments, what `Loader` raises while it is iterated over, and UsageError
-    if a loaded state has another order than the sampler gives.
+    Raises the errors of torch's class for invalid arguments, those of `Loader` while iterating, and UsageError if a
+    loaded state has a different order from the sampler's.
     """
 
     _run: _Run | None = None
@@ -74,17 +73,17 @@ class DataLoader(TorchDataLoader[T_co]):
 
     @classmethod
     def take_over(cls, loader: Any) -> Any:
-        """Return a DataLoader of the same dataset, sampler and arguments; within a wrapper, replace the wrapped one.
+        """Return a DataLoader with another loader's arguments; in a wrapper, replace the wrapped one.
 
-        For a loader that a library has made: timm's `create_loader`, the `prepare` of Accelerate. A module whose name
-        `DataLoader` is torch's class gets this one for it, and makes such loaders from then on: in
-        `accelerate.data_loader` all are made that Accelerate prepares, those of a Trainer too.
+        Use it for a loader that a library creates: timm's `create_loader`, Accelerate's `prepare`. If you pass a module
+        whose name `DataLoader` is torch's class, the name is replaced, and the module creates stagepipe loaders from
+        then on. `accelerate.data_loader` creates all loaders that Accelerate prepares, including those of a Trainer.
 
         >>> DataLoader.take_over(torch.utils.data.DataLoader(range(4), batch_size=2))  # doctest: +ELLIPSIS
         <stagepipe.torch.data_loader.DataLoader object at ...>
 
-        Raises UsageError for an object that neither is, wraps nor names a `torch.utils.data.DataLoader`, and for one of
-        a subclass that iterates in another way.
+        Raises UsageError for an object that neither is, wraps nor names a `torch.utils.data.DataLoader`, and for a
+        subclass that iterates differently.
         """
         if isinstance(loader, ModuleType):
             if getattr(loader, "DataLoader", None) not in {TorchDataLoader, cls}:
@@ -125,16 +124,16 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch that was yielded: numbers and strings, 8 kB.
+        """Return the position after the last yielded batch, as numbers and strings (8 kB).
 
-        Between epochs it is empty, as there is nothing to go on with.
+        Between epochs, the state is empty.
         """
         if self._saved is not None:
             return dict(self._saved)
         return {} if self._epoch is None else self._epoch.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume the next iteration at a saved position; later ones are whole epochs. The workers may be others."""
+        """Resume the next iteration at a saved position, with any number of workers; later ones are whole epochs."""
         self._saved = dict(state_dict) or None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,13 +141,13 @@ class DataLoader(TorchDataLoader[T_co]):
         return {**self.__dict__, "_run": None, "_epoch": None}
 
     def progress(self, *, detailed: bool = False) -> LiveRun:
-        """Return the figures of the epoch under way, as `stagepipe.Pipeline.progress`. Raises UsageError before it."""
+        """Return the figures of the current epoch, as `stagepipe.Pipeline.progress`; raises UsageError before it."""
         if self._run is None:
             raise UsageError("this DataLoader has no figures before it is iterated over")
         return self._run.loader.progress(detailed=detailed)
 
     def report(self) -> Report:
-        """Return the report of the epoch under way, or of the last one. Raises UsageError before the first."""
+        """Return the report of the current or last epoch; raises UsageError before the first."""
         if self._run is None:
             raise UsageError("this DataLoader has no report before it is iterated over")
         return self._run.loader.report()

@@ -27,36 +27,34 @@ if TYPE_CHECKING:
 
 @folds_frames_of_methods
 class Loader:
-    """Iterate over a pipeline's items as torch tensors. Each iteration is an epoch; the workers stay up between epochs.
+    """Iterate over a pipeline's items as torch tensors; each iteration is an epoch, and the workers stay alive.
 
     Args:
         config: the path of a YAML file, a mapping, an OmegaConf object, a builder, or a `stagepipe.Pipeline`, which the
-            loader then owns and closes.
+            loader closes.
         overrides: strings such as `"stages.decode.workers=8"`.
         rank: this process's part of the source: item i of the source's order goes to rank i % world_size. `"auto"`
-            takes rank and world size from `torch.distributed` if its process group is initialised, else from the
-            variables RANK and WORLD_SIZE, which `torchrun` and Ray Train set, else from those of a task of Slurm's
-            `srun`; without these it is 0 of 1. If rank and world_size are left out, the loader yields all items, and
-            warns where several ranks train together.
-        world_size: the number of such parts.
-        even: how all ranks get the same number of source items. `"pad"` repeats the first items, `"drop"` leaves out
-            the last ones. With None, some ranks get one item more than others.
-        pin_memory: lock the memory of yielded tensors, so that your copies to a GPU are asynchronous. Copy on the
-            stream that is current when you ask for the next item, let that stream wait for the copy, or keep the
-            tensor until the copy is done. Without a GPU it warns and has no effect.
-        device: the device that yielded tensors are moved to. It locks their memory too.
+            takes rank and world size from an initialised `torch.distributed` process group, else from RANK and
+            WORLD_SIZE (set by `torchrun` and Ray Train), else from a task of Slurm's `srun`, else 0 of 1. Without rank
+            and world_size, the loader yields all items, and warns if several ranks train together.
+        world_size: the number of parts.
+        even: give all ranks the same number of source items: `"pad"` repeats the first items, `"drop"` drops the last.
+            None: some ranks may get one item more.
+        pin_memory: lock the memory of yielded tensors, so that copies to a GPU are asynchronous. Copy on the stream
+            that is current when you request the next item, let that stream wait for the copy, or keep the tensor until
+            the copy is done. Without a GPU, it warns and has no effect.
+        device: move yielded tensors to this device; locks their memory too.
         limit: the number of source items per epoch.
         inline: run all stages in this process.
-        share: `"node"`: the ranks of a machine share one pipeline, which the machine's first rank owns. Item k of an
-            epoch goes to local rank k % local_world_size, and `even` also applies to the last items of this split.
-        local_rank: this process's rank on its machine. If local_rank, local_world_size, rank or world_size is left
-            out, its value comes from the variables that `torchrun` sets.
+        share: with `"node"`, the ranks of a machine share one pipeline in the machine's first rank. Item k of an epoch
+            goes to local rank k % local_world_size, and `even` also applies to the last items of this split.
+        local_rank: this process's rank on its machine. With `share`, missing values of local_rank, local_world_size,
+            rank and world_size come from the variables that `torchrun` sets.
         local_world_size: the number of ranks on this machine.
 
-    NumPy arrays arrive as tensors of the same shape and dtype over the same shared memory, without a copy. The caller
-    owns them and may write to them; a block of memory is reused once the last tensor over it is gone. A caller that
-    holds more than a third of the pipeline's `memory` gets copies from then on (the report counts them), so
-    `list(loader)` works.
+    NumPy arrays arrive as tensors of the same shape and dtype in shared memory, without a copy. They are writable, and
+    their memory is reused once the last tensor over it is gone. If you hold more than a third of the pipeline's
+    `memory`, further items are copies (the report counts them), so `list(loader)` works.
 
     >>> config = {"source": {"uses": range(6)}, "stages": [{"name": "batch", "uses": "stagepipe.stages.Batch",
     ...                                                     "with": {"size": 3}}]}
@@ -64,9 +62,9 @@ class Loader:
     ...     list(loader)
     [tensor([0, 1, 2]), tensor([3, 4, 5])]
 
-    Raises ConfigError with all mistakes of the config at once. While iterating, raises RunError when the run fails, and
-    UsageError when a newer iteration of this loader has begun. With `share`, also raises RunError with the name of a
-    rank that did not connect, closed its loader or ended.
+    Raises ConfigError with all mistakes of the config. Iterating raises RunError if the run fails, and UsageError if a
+    newer iteration of this loader has begun. With `share`, RunError also names a rank that did not connect, closed its
+    loader or ended.
     """
 
     def __init__(  # noqa: PLR0913 - one option each
@@ -85,7 +83,7 @@ class Loader:
         local_rank: int | None = None,
         local_world_size: int | None = None,
     ) -> None:
-        """Check the config; the workers start at the first iteration, or at `with`."""
+        """Check the config; the workers start at `with` or the first iteration."""
         self.pipeline: Pipeline | SharedPipeline
         choice = _choose_rank(rank, world_size, config, share)
         self._rank_choice = choice
@@ -145,18 +143,18 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, or the next one between epochs: where a resumed training loop starts."""
+        """The current epoch or, between epochs, the next one: where a resumed training loop starts."""
         return self.pipeline.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the next epoch; a loaded position in that epoch is kept. Raises UsageError if it is below 0."""
+        """Make `epoch` the next epoch and keep a loaded position in it; raises UsageError if it is below 0."""
         self.pipeline.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded item; items prepared ahead of it do not count.
+        """Return the position after the last yielded item, regardless of items prepared ahead.
 
-        A flat dict of numbers and strings: it can be pickled, written as JSON and saved in any checkpoint. Taking it
-        costs a few microseconds and does not involve the workers.
+        The dict is flat and contains numbers and strings, so you can pickle it, write it as JSON, or put it in any
+        checkpoint. A call takes a few microseconds and does not involve the workers.
         """
         return self.pipeline.state_dict()
 
@@ -165,9 +163,9 @@ class Loader:
     ) -> None:
         """Resume the next iteration at a saved position; later iterations are whole epochs.
 
-        The number of workers, the transport and the machine may differ. So may the world size, if `state_dict` is the
-        list of the states that all ranks saved at the same step. Raises UsageError, with the difference, if the state
-        was saved with a config that yields different items. `allow_changed=True` accepts another config. For more, see
+        The number of workers, the transport and the machine may differ. To change the world size, pass the list of the
+        states that all ranks saved at the same step. Raises UsageError, with the difference, if the state was saved
+        with a config that yields different items; `allow_changed=True` accepts it. See
         `stagepipe.Pipeline.load_state_dict`.
         """
         self.pipeline.load_state_dict(state_dict, allow_changed=allow_changed)
@@ -175,7 +173,7 @@ class Loader:
     # ------------------------------------------------------------------ report, start and end
 
     def progress(self, *, detailed: bool = False) -> LiveRun:
-        """Return the figures of the run as it goes; see `stagepipe.Pipeline.progress`."""
+        """Return the current figures of the run; see `stagepipe.Pipeline.progress`."""
         return self.pipeline.progress(detailed=detailed)
 
     def report(self) -> Report:
@@ -183,7 +181,7 @@ class Loader:
         return self.pipeline.report()
 
     def close(self) -> None:
-        """Stop the workers. Yielded tensors, the report and the state stay valid."""
+        """Stop the workers; yielded tensors, the report and the state stay valid."""
         self._transfer.close()
         self.pipeline.close()
 
@@ -248,13 +246,13 @@ class _TensorIterator:
 
 
 class StageDataset(Loader, IterableDataset[Any]):
-    """A pipeline's items as an `IterableDataset`, for `DataLoader(dataset, batch_size=None, num_workers=0)`.
+    """Provide a pipeline's items as an `IterableDataset` for `DataLoader(dataset, batch_size=None, num_workers=0)`.
 
     Takes the arguments of `Loader` and yields the same items. `batch_size=32` also works, but collates in the training
     process; a `Batch` stage collates in its own process. `num_workers` must be 0: the pipeline has its own workers, and
     each DataLoader worker would start a whole pipeline and yield every item.
 
-    Use it as a context manager; it also closes when it is garbage-collected. torchdata's StatefulDataLoader finds its
+    Use it as a context manager; it also closes when it is garbage-collected. torchdata's StatefulDataLoader uses its
     `state_dict` and `load_state_dict`.
 
     >>> from torch.utils.data import DataLoader
@@ -262,12 +260,12 @@ class StageDataset(Loader, IterableDataset[Any]):
     ...     list(DataLoader(dataset, batch_size=2, num_workers=0))
     [tensor([0, 1]), tensor([2, 3])]
 
-    Raises what `Loader` raises, and UsageError when it is iterated in a DataLoader worker or pickled.
+    Raises the errors of `Loader`, and UsageError if it is iterated in a DataLoader worker or pickled.
     """
 
     @property
     def loader(self) -> Loader:
-        """The loader that it is."""
+        """The loader itself."""
         return self
 
     def __iter__(self) -> Iterator[Any]:

@@ -828,7 +828,7 @@ def _name(hop: HopReport) -> str:
 
 
 def render_html(report: Report) -> str:
-    """Return the report as one HTML page, which needs no network.
+    """Return the report as one HTML page that needs no network.
 
     >>> Path("report.html").write_text(render_html(report), encoding="utf-8")  # doctest: +SKIP
     """

@@ -65,9 +65,9 @@ def render_brief(report: Report, more: str = "") -> RenderableType:
 
 
 def render_report(report: Report) -> RenderableType:
-    """Return all of the report for `rich.console.Console.print`: run, stages, hops, events and the verdict.
+    """Return the whole report for `rich.console.Console.print`: run, stages, hops, events and verdict.
 
-    It fits into 80 columns and uses more if the terminal is wider.
+    It fits into 80 columns, and uses the width of a wider terminal.
 
     >>> Console().print(render_report(report))  # doctest: +SKIP
     """
