@@ -10,7 +10,7 @@ from tests.support.command import call_here
 def test_all_kinds_are_listed_with_their_summaries():
     called = call_here("list")
     assert called.exit_code == 0
-    for part in ("stagepipe.sources", "  jsonl", "image.Resize", "stagepipe.sinks", "Yield the value of each line"):
+    for part in ("stagepipe.sources", "  jsonl", "image.Resize", "stagepipe.sinks", "Yield the value of each"):
         assert part in called.stdout
 
 
@@ -46,7 +46,7 @@ def test_json_of_a_name_has_types_and_defaults():
             "name": "size",
             "type": "a whole number",
             "required": True,
-            "description": "items in a block, such as `1000`; all of them are in memory at once.",
+            "description": "items in a block, such as `1000`, which are all in memory at once.",
         }
     ]
     [entry] = json.loads(call_here("list", "files", "--json").stdout)
