@@ -53,7 +53,7 @@ def list_targets(document: Document, belongs: Callable[[str], bool]) -> Iterator
     """Yield a line for each target of the run whose text belongs to the table, shortened."""
     targets = [target for target in document.get("targets", ()) if belongs(target["text"])]
     if targets:
-        yield from ("", "The run's own targets, whose ratios are taken round by round:", "")
+        yield from ("", "Targets of the run, whose ratios are taken round by round:", "")
     for target in targets:
         verdict = VERDICTS[target["met"]] if target["measured"] else "not measured"
         measured = re.split(r"; | \(", target["measured"])[0]

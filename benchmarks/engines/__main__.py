@@ -151,14 +151,14 @@ def list_targets(section: dict[str, Any]) -> list[str]:
         targets.append(judge(f"{place}: islands at least 0.8 of local", found, "{}", at_least=0.8))
     if section["work_ms"] >= 1:
         found = ratio(rates[RAY_DATA_ITEMS], rates[ENGINE_RAY])
-        name = f"{place}: an item takes engine: ray at most 1.1 times what the same by hand takes"
+        name = f"{place}: engine: ray takes at most 1.1 times as long per item as the same by hand"
         targets.append(judge(name, found, "{} times", at_most=1.1))
         found = ratio(rates[RAY_DATA], rates[ENGINE_RAY])
         notes.append(
-            f"{place}: an item takes engine: ray {found.text()} times what Ray Data takes with columns of arrays"
+            f"{place}: engine: ray takes {found.text()} times as long per item as Ray Data with columns of arrays"
         )
     added = [1e6 / own - 1e6 / other for own, other in zip(rates[ENGINE_RAY], rates[RAY_DATA_ITEMS], strict=True)]
-    notes.append(f"{place}: engine: ray adds {estimate(added).text(0)} us an item to the same by hand")
+    notes.append(f"{place}: engine: ray minus the same by hand: {estimate(added).text(0)} us per item")
     return [*(target.line() for target in targets), *(f"      {note}" for note in notes)]
 
 

@@ -324,9 +324,7 @@ def list_losses(results: Results, job: str) -> Iterator[str]:
         yield f"{name} failed in {lost}{excluded}"
     if counts := [len(figures["items_per_s"]) for figures in found.values() if figures["items_per_s"]]:
         coverage = find_coverage(min(counts))
-        few = (
-            f"; {min(counts)} rounds of those that are far behind: {coverage:.0%}" if min(counts) < max(counts) else ""
-        )
+        few = f"; {min(counts)} rounds of rows that are far behind: {coverage:.0%}" if min(counts) < max(counts) else ""
         yield count_rounds(max(counts)) + few
 
 
@@ -372,12 +370,9 @@ def _divide_rounds(numerators: Mapping[int, float], denominators: Mapping[int, f
 
 
 def count_rounds(rounds: int) -> str:
-    """Describe what the brackets hold."""
+    """Say how many rounds there were, and how sure their intervals are."""
     coverage = find_coverage(rounds)
-    return (
-        f"medians of {rounds} rounds, whose intervals hold the true median with {coverage:.0%}; a ratio divides two "
-        "medians, and its brackets go from the lowest to the highest quotient of their intervals"
-    )
+    return f"medians of {rounds} rounds; their intervals contain the true median with a probability of {coverage:.0%}"
 
 
 def make_page(results_path: Path, page: str) -> str:

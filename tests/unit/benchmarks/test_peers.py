@@ -286,10 +286,7 @@ def test_lost_rounds_stand_below_the_table(results):
     found.add("images", "Grain", 7, reason="slow")
     assert list(list_losses(found, "images")) == [
         "Grain failed in round 7: slow",
-        (
-            "medians of 6 rounds, whose intervals hold the true median with 97%; a ratio divides two medians, "
-            "and its brackets go from the lowest to the highest quotient of their intervals"
-        ),
+        "medians of 6 rounds; their intervals contain the true median with a probability of 97%",
     ]
     found.add("images", "Grain", 8, reason="slow")
     assert next(list_losses(found, "images")).endswith("round 8: slow, and was excluded after two in a row")
