@@ -1,15 +1,15 @@
-"""What it costs to carry a message over a hop on this machine, and the transport that a hop uses. Pure.
+"""Computes the cost of a message over a hop on this machine, and chooses the hop's transport. Pure.
 
-A cost curve has the cost of a message by its size, as straight lines between measured points. `negotiate` makes the
-rule of a hop from the curves; `decide_transfer` prices the placement of an item by the rule, and names the figures
+A cost curve gives the cost of a message by its size, as straight lines between measured points. `negotiate` derives the
+rule of a hop from the curves. `decide_transfer` prices the placement of an item by the rule, and names the figures
 behind it.
 
-`revise_rule` corrects a rule during a run. A calibration can be wrong: made on a busy machine, in one thread, or long
-ago. Each curve is therefore scaled to the costs measured at the sizes that the hop carried, and the threshold is
-computed from the scaled curves. Messages that share a packet do not count: a share is less than a message of that size
-costs alone. Hysteresis prevents oscillation: a change must save at least a fifth and rest on enough messages. The curve
-of a transfer kind without measurements is scaled by the error of the other one, up to a factor of four (a busy machine
-slows both). A larger error is taken to affect one curve only.
+`revise_rule` corrects a rule during a run, because a calibration can be wrong: it may be old, come from a busy machine
+or from one thread. It scales each curve to the costs measured at the sizes that the hop carried, and computes the
+threshold from the scaled curves. It ignores messages that share a packet: a share costs less than a separate message of
+that size. Hysteresis prevents oscillation: a change must save at least a fifth and rest on enough messages. The curve
+of a transfer kind without measurements is scaled by the error of the other kind, up to a factor of four, because a busy
+machine slows both. A larger error is assumed to affect one curve only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from stagepipe.transport import (
 )
 
 _CROSSOVER_SAMPLES = 400
-"""Sizes, from the smallest to the largest, at which two curves are compared."""
+"""Number of sizes, from the smallest to the largest, at which two curves are compared."""
 
 _MAX_VALUE = 1 << 53
 """The largest size and cost, in bytes and ns: the integers up to it are exact as floats."""
@@ -86,7 +86,7 @@ class CostCurve:
 
     @property
     def is_sound(self) -> bool:
-        """Whether two or more rising sizes have a cost above 0 each, and all numbers are in range."""
+        """Whether two or more rising sizes above 0 have a cost above 0 each, and all numbers are in range."""
         rows = (self.sizes, self.ns, self.low_ns, self.high_ns)
         rising = all(a < b for a, b in itertools.pairwise(self.sizes))
         in_range = all(0 <= value <= _MAX_VALUE for row in rows for value in row)
@@ -128,7 +128,7 @@ class CostCurves:
     def from_points(
         cls, sizes: Sequence[int], pipe_ns: Sequence[int], copied_ns: Sequence[int], uncopied_ns: int = 1
     ) -> CostCurves:
-        """Curves through exact points: one for the pipe, one for copies, and a flat one for what is not copied.
+        """Curves through exact points: one for the pipe, one for copies, and a flat one for uncopied blocks.
 
         >>> CostCurves.from_points((1000, 2000, 3000), (10, 20, 30), (15, 16, 17)).find_crossover_bytes()
         1557
@@ -154,7 +154,7 @@ class CostCurves:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CostCurves:
-        """Make the curves from what `to_dict` returned. Raises ValueError for other data."""
+        """Make the curves from the result of `to_dict`. Raises ValueError for other data."""
         curves = msgspec.convert(data, cls)
         named = [getattr(curves, field.name) for field in fields(cls) if field.type == "CostCurve"]
         if not all(curve.is_sound for curve in named) or not all(
@@ -190,12 +190,12 @@ def _fit_isotonic(values: list[float]) -> list[float]:
 
 
 MADE_UP_CURVES: Final = CostCurves.from_points((1, 2), (1, 1), (1, 1))
-"""For a plan whose hops carry nothing: it is only checked, or runs inline."""
+"""For a plan that is only checked or runs inline: its hops carry no messages."""
 
 
 @dataclass(frozen=True)
 class PayloadBuffer:
-    """A buffer of an item: the bytes of an array or tensor. `is_in_arena`: it is in shared memory already."""
+    """A buffer of an item: the bytes of an array or tensor. `is_in_arena`: it already lies in shared memory."""
 
     nbytes: int
     is_in_arena: bool = False
@@ -218,7 +218,7 @@ class TransferDecision:
 
 
 def negotiate(mode: str, threshold_bytes: int | None, workers: tuple[int, int], curves: CostCurves) -> TransportRule:
-    """Choose the rule of a hop. `workers` counts the processes on its two sides; `threshold_bytes` is the config's.
+    """Choose the rule of a hop with `workers` processes on its sides. `threshold_bytes` comes from the config.
 
     >>> curves = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
     >>> negotiate("auto", None, (1, 1), curves).threshold_bytes
@@ -243,9 +243,9 @@ def negotiate(mode: str, threshold_bytes: int | None, workers: tuple[int, int], 
 
 
 def make_auto_rule(curves: CostCurves, *, is_one_to_one: bool) -> TransportRule:
-    """The rule of `auto`: shared memory from the size where it is cheaper, or from a packet's size if that is less.
+    """The rule of `auto`: shared memory from the size where it is cheaper, or from the packet size if that is smaller.
 
-    Between two single workers an item can go through the pipe in pieces, so there the packet sets no limit.
+    Between two single workers the packet size sets no limit, because the pipe can carry an item in pieces.
     """
     crossover_bytes = curves.find_crossover_bytes()
     threshold = crossover_bytes if is_one_to_one else min(crossover_bytes, MAX_INLINE_BYTES)
@@ -300,7 +300,7 @@ def _price(
     pickle_bytes: int,
     carry_ns: Callable[[int], int],
 ) -> int:
-    """The cost of carrying an item whose parts go as `placement` says. `carry_ns`: of what is not in the packet."""
+    """The cost of carrying an item by `placement`. `carry_ns` prices the bytes outside the packet."""
     inline_bytes, copied_bytes = (0, pickle_bytes) if placement.is_pickle_copied else (pickle_bytes, 0)
     inline_count = 0
     passed_on_bytes = 0
@@ -336,12 +336,12 @@ MIN_MESSAGES_FOR_MEDIAN = 32
 _MAX_COST_RATIO = 0.8
 """A change is made only if the other transfer kind costs less than this share of the current one."""
 _MAX_COMMON_ERROR_RATIO = 4.0
-"""Up to this factor an error is taken to be the machine's load, which affects both transfer kinds."""
+"""Up to this factor, an error is attributed to the machine's load, which slows both transfer kinds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostMeasurement:
-    """Messages of one transfer kind and about one size.
+    """Messages of one transfer kind and of similar size.
 
     `cost_ns` is the median cost of carrying one message; `low_ns` and `high_ns` are the quartiles.
     """
@@ -359,7 +359,7 @@ def summarize_ledgers(
 ) -> list[CostMeasurement]:
     """Add the costs of both sides, for each transfer kind and size.
 
-    The receiving side cannot tell a copied block from one that was passed on. Receiving either costs the same.
+    The receiver cannot tell a copied block from one that was passed on. Both cost it the same.
     """
     sent, received = _merge_ledgers(send_ledgers), _merge_ledgers(receive_ledgers)
     measurements = []
@@ -430,7 +430,7 @@ def revise_rule(
     for measurement in trusted:
         by_pipe = measurement.transfer_kind is TransferKind.PIPE
         if by_pipe is not _is_below_threshold(rule, measurement) or by_pipe is _is_below_threshold(after, measurement):
-            continue  # the current rule sends such messages otherwise already, or the new rule would not
+            continue  # the current rule did not choose this kind, or the new rule keeps it
         other_ns = (corrected.copied if by_pipe else corrected.pipe)(measurement.mean_bytes)
         gain_ns = (measurement.cost_ns - other_ns) * measurement.count
         if other_ns < _MAX_COST_RATIO * measurement.cost_ns and (best is None or gain_ns > best[0]):
@@ -465,7 +465,7 @@ def _compute_error_ratios(curve: CostCurve, measurements: Sequence[CostMeasureme
 
 
 def _compute_common_error_ratio(error_ratios: Mapping[int, float]) -> float:
-    """The error to assume for the other transfer kind: the median ratio, or 1 if that is too far off."""
+    """The error to assume for the other transfer kind: the median ratio, or 1 if that is out of bounds."""
     median = float(np.median(list(error_ratios.values()))) if error_ratios else 1.0
     return median if 1 / _MAX_COMMON_ERROR_RATIO <= median <= _MAX_COMMON_ERROR_RATIO else 1.0
 
@@ -503,8 +503,8 @@ def _format_reason(
 class HopCostEstimate:
     """The predicted cost of carrying a hop's messages, in ns per message.
 
-    `pipe_ns`, `shared_memory_ns` and `as_sent_ns` are means: if all messages went by pipe, if all went through shared
-    memory, and as they were sent. The medians are of the messages as they were sent.
+    `pipe_ns`, `shared_memory_ns` and `as_sent_ns` are means: with all messages by pipe, with all through shared memory,
+    and as they were sent. The medians describe the messages as they were sent.
     """
 
     pipe_ns: int = 0
@@ -517,7 +517,7 @@ class HopCostEstimate:
 def predict_hop_cost(measurements: Sequence[CostMeasurement], curves: CostCurves) -> HopCostEstimate:
     """Predict, from the curves, the cost of the messages that a hop carried.
 
-    No curve knows what a message costs that shares a packet: that is taken as measured.
+    Messages that share a packet count with their measured cost, because no curve covers them.
 
     >>> curves = CostCurves.from_points((0, 1000), (0, 1000), (500, 600), 300)
     >>> passed_on = CostMeasurement(transfer_kind=TransferKind.ZERO_COPY, mean_bytes=1000, count=10, cost_ns=400)

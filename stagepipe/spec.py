@@ -1,13 +1,13 @@
 """Defines a checked pipeline as frozen dataclasses: the output of `config` and of the builder, the input of `plan`.
 
 A field with a `ConfigKey` is a key of a config. The fields of the specs are the only list of keys: the models that
-check a config, the JSON Schema, the conversion to specs and the options of the Python builder follow from it. The first
-line of a docstring is the mapping's description in the JSON Schema. Pure; used in every process. Durations are in ns,
-sizes in bytes; None means the default or `auto`.
+check a config, the JSON Schema, the conversion to specs and the options of the Python builder are derived from it. The
+first line of a spec's docstring describes its mapping in the JSON Schema. Pure; used in every process. Durations are in
+ns, sizes in bytes; None means the default or `auto`.
 
-An engine is registered by its name: those of stagepipe when they are first asked for, any other by `register_engine`.
-What a config may say of it (`options`) and what it does with the keys of a config (`Capabilities`) it tells itself, so
-neither the checks of a config nor the pipeline know one engine from another.
+Engines are registered by name: built-in engines at their first use, others by `register_engine`. An engine declares its
+own options (`options`) and its treatment of the keys of a config (`Capabilities`), so the config checks and the
+pipeline contain no code for a particular engine.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ LOCAL_ENGINE: Final = EngineSpec()
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What an engine can do, and what it does with the keys of a config.
+    """What an engine supports, and how it treats the keys of a config.
 
-    Without `resumes_in_mid_epoch`, a run has no cursor: a resume computes its epoch again from the start. `has_hops`:
-    the stages run in workers, with hops between them, so `auto` may choose their number by this machine's cost curves.
-    `forks_workers`: they are children of this process, so its fork server starts them, and a forked child leaves them
-    alone. `shares_memory`: items lie in memory that other processes can be given too. `calls_objects`: the stages are
-    the caller's own objects, which a run may change. `shows_workers`: a run has a trace, and metrics for Prometheus.
-    Without `yields_items`, no items come to the caller: each node of a cluster runs the pipeline to its sinks.
+    Without `resumes_in_mid_epoch`, a run has no cursor: a resume recomputes its epoch from the start. `has_hops`: the
+    stages run in workers with hops between them, so `auto` may choose their number by this machine's cost curves.
+    `forks_workers`: the workers are children of this process, so its fork server starts them, and a forked child must
+    not touch them. `shares_memory`: other processes can map the memory of the items. `calls_objects`: the stages are
+    the caller's own objects, and a run may change them. `shows_workers`: a run has a trace and Prometheus metrics.
+    Without `yields_items`, the caller gets no items: each node of a cluster runs the pipeline to its sinks.
     """
 
     resumes_in_mid_epoch: bool = False
@@ -63,17 +63,17 @@ class Capabilities:
     yields_items: bool = True
 
     takes_worker_ranges: bool = False
-    """Whether it chooses by itself within a range of workers, as `1-4`, from the smallest number on."""
+    """Whether the engine adjusts the number of workers within a range such as `1-4`, from the smallest number on."""
     takes_resources: bool = False
-    """Whether it keeps to `resources`. A worker then has no GPU that its stage does not ask for."""
+    """Whether the engine enforces `resources`. A worker then has a GPU only if its stage asks for one."""
     runs_tail_in_caller: bool = False
-    """Whether the calling process runs what comes after an order point, unless it has several workers."""
+    """Whether the calling process runs the stages after an order point, unless they have several workers."""
     refused_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys of a stage and a sink that are refused, each with the reason."""
+    """The refused keys of stages and sinks, each with the reason."""
     refused_outputs: str = ""
-    """Why `trace` and `prometheus` of the config's `report` are refused; empty if they are not."""
+    """Why `trace` and `prometheus` of the config's `report` are refused; empty if they are accepted."""
     ignored_keys: tuple[str, ...] = ()
-    """Keys of the pipeline that change nothing, by their names in the spec; see `ignored_reason`."""
+    """Keys of the pipeline that have no effect, by their names in the spec; see `ignored_reason`."""
     ignored_reason: str = ""
 
 
@@ -87,19 +87,19 @@ class EngineOption(NamedTuple):
 
 
 class EngineDeclaration:
-    """What a config needs to know of an engine. Its subclass `stagepipe.engine.Engine` also runs plans."""
+    """The facts about an engine that a config needs. Its subclass `stagepipe.engine.Engine` also runs plans."""
 
     name: str
-    """The word for `engine` in a config."""
+    """The name of the engine in a config."""
     title: str
-    """The name in sentences."""
+    """The name of the engine in sentences."""
     capabilities: Capabilities
     options: ClassVar[Mapping[str, EngineOption]] = {}
     example: ClassVar[Mapping[str, Any]] = {}
     """Options for an example in error messages."""
 
     def get_capabilities(self, options: Mapping[str, Any]) -> Capabilities:
-        """Return what the engine can do with these options, which may have mistakes."""
+        """Return what the engine can do with these options, which may contain mistakes."""
         del options
         return self.capabilities
 
@@ -110,7 +110,7 @@ class EngineDeclaration:
 
     @property
     def way_out(self) -> str:
-        """What to do to run on the local engine instead."""
+        """How to run on the local engine instead."""
         return f"run with `engine={LOCAL_ENGINE}`"
 
     @property
@@ -120,7 +120,7 @@ class EngineDeclaration:
 
 
 _BUILT_IN: Final = {"local": "stagepipe.engine.engines.LOCAL", "ray": "stagepipe.engine.ray.engine.RAY"}
-"""Where the engines of stagepipe are: above this layer, so each is imported when it is first asked for."""
+"""The paths of the built-in engines: they are above this layer, so each is imported at its first use."""
 _engines: Final[dict[str, EngineDeclaration]] = {}
 
 
@@ -138,7 +138,7 @@ def find_engine(name: str) -> EngineDeclaration | None:
 
 
 def list_engines() -> list[EngineDeclaration]:
-    """Return all engines, those of stagepipe first."""
+    """Return all engines, the built-in ones first."""
     found = (find_engine(name) for name in dict.fromkeys((*_BUILT_IN, *_engines)))
     return [engine for engine in found if engine is not None]
 
@@ -162,7 +162,7 @@ class ResourcesSpec:
 
 
 class WorkerRange(NamedTuple):
-    """A number of workers that the engine chooses while the run goes on, from the smallest to the largest.
+    """A number of workers that the engine adjusts during the run, from the smallest to the largest.
 
     >>> str(WorkerRange(1, 8))
     '1-8'
@@ -186,13 +186,13 @@ _VALUE_TYPE_BY_UNIT: Final = {"_ns": ("Duration", "float | str"), "_bytes": ("Si
 class ConfigKey:
     """Metadata of a spec's field: `workers: Annotated[int, ConfigKey("Number of processes.", minimum=1)]`.
 
-    `description` is what editors show. `name` is the key, where it is not the field's name without its unit.
-    `value_type` names the type in `config.schema` that checks and converts the value; without one, the field's own type
-    or unit does. `minimum` and `maximum` bound an integer; with `minimum=1` a size or a duration is not 0.
+    Editors show `description`. `name` is the key, if it differs from the field's name without its unit. `value_type`
+    names the type in `config.schema` that checks and converts the value; without one, the field's own type or unit
+    does. `minimum` and `maximum` bound an integer; with `minimum=1` a size or a duration must not be 0.
 
-    `is_option`: callers of the Python builder give it as an option; `python_type` is what they may give, if it is not
-    the field's own type. `is_process_key`: it sets up the stage's processes, so a fused stage cannot have it.
-    `is_one_or_list`: a config writes a list of values, or a single one without a list.
+    `is_option`: callers of the Python builder give it as an option; `python_type` is the type of the option, if it
+    differs from the field's type. `is_process_key`: it configures the stage's processes, so a fused stage cannot have
+    it. `is_one_or_list`: a config writes a list of values, or a single value without a list.
     """
 
     description: str
@@ -228,7 +228,7 @@ class KeyField:
 
 
 def iter_keys(spec_type: type[Any]) -> Iterator[KeyField]:
-    """Yield the keys of a spec. A target has no key of its own, so its keys are among them.
+    """Yield the keys of a spec. A target is not a key itself: its keys belong to the spec that contains it.
 
     >>> from stagepipe.spec import StageSpec
     >>> [key.key for key in iter_keys(StageSpec)][:4]
@@ -250,7 +250,7 @@ def get_common_fields(values: Any, target: type[Any]) -> dict[str, Any]:
 
 
 def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
-    """Yield the keys that are options of the builder: it has methods for targets and for keys whose value is a spec.
+    """Yield the keys that are options of the builder. Targets and keys whose value is a spec have methods instead.
 
     >>> from stagepipe.spec import SourceSpec
     >>> [key.key for key in iter_options(SourceSpec)][:3]
@@ -277,9 +277,9 @@ def _make_key_field(field: dataclasses.Field[Any], hint: Any, info: ConfigKey) -
 class Target:
     """The code to run: an import path and its arguments.
 
-    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets
-    `{"uses": ..., "with": ...}` at any depth. The worker builds them, innermost first. A mapping with the key `uses` is
-    always a nested target.
+    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets `{"uses": ...,
+    "with": ...}` at any depth. The worker builds them, innermost first. A mapping with the key `uses` is always a
+    nested target.
 
     >>> Target("pkg.ops.resize", {"size": 224}).label
     'pkg.ops.resize'
@@ -310,18 +310,18 @@ class Target:
 
 
 COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-"""The tests of a field that compare it with a value, and the sign of each."""
+"""The tests that compare a field with a value, and the sign of each."""
 FIELD_TESTS: Final = (*COMPARISONS, "in", "exists")
-"""All tests of a field: `in` has a list of values, and `exists` is true or false."""
+"""All tests of a field: `in` takes a list of values, and `exists` takes true or false."""
 
 FieldTests = Mapping[str, Mapping[str, Any]]
-"""The tests of each field, such as `{"width": {"ge": 64}}`. An item matches where all of them hold."""
+"""The tests of each field, such as `{"width": {"ge": 64}}`. An item matches if all of them hold."""
 Condition = FieldTests | Target
-"""What `when` says: tests of fields, or a predicate that is called with the item."""
+"""The value of `when`: tests of fields, or a predicate that is called with the item."""
 
 
 def format_condition(condition: Condition) -> str:
-    """Return a condition as a config writes it, as short as it can be.
+    """Return a condition in its shortest config form.
 
     >>> format_condition({"kind": {"in": ["image", "photo"]}, "meta.width": {"ge": 64}})
     '{kind: [image, photo], meta.width: {ge: 64}}'
@@ -375,10 +375,11 @@ class BatchSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """Where a stage keeps its outputs, and what decides whether a kept one is used.
+    """Where a stage keeps its outputs, and when a kept output is used.
 
-    `path` is a folder, relative to the current directory. `key` takes the place of what stagepipe cannot determine.
-    `is_deterministic`: neither this stage nor one before it draws random numbers, so an item is the same in all epochs.
+    `path` is a folder, relative to the current directory. `key` replaces the parts that stagepipe cannot determine.
+    `is_deterministic`: neither this stage nor an earlier one draws random numbers, so an item is the same in all
+    epochs.
     """
 
     path: str
@@ -390,11 +391,11 @@ class CacheSpec:
 class StageSpec:
     """One stage; each worker is a process.
 
-    With `worker_bounds` the number of workers moves within them while the run goes on. A range of the config is `auto`
-    with bounds; once the run is planned, `workers` is the number at its start.
-    `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `sink_path`
-    is the path of the sink in the config, if the planner has made the stage of one. `part_of` names the stage, `source`
-    or sink of the config that it is an inner process of; "" for one that the user wrote.
+    With `worker_bounds`, the number of workers changes within them during the run. A range in the config becomes `auto`
+    with bounds; in a planned run, `workers` is the number at the start. `is_order_point` and `items_per_output` come
+    from the stage's class (see `stagepipe.stages.OrderPointStage`). `sink_path` is the path of the sink in the config,
+    if the planner made the stage from one. `part_of` names the stage, source or sink of the config to which an inner
+    process belongs; "" for a stage that the user wrote.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
@@ -518,7 +519,7 @@ class StageSpec:
     part_of: str = ""
 
     def __post_init__(self) -> None:
-        """With threads or tasks, no item has the global generators for itself: only `context().rng` is seeded."""
+        """With threads or tasks, several items share the global generators, so only `context().rng` is seeded."""
         if self.has_items_in_progress:
             object.__setattr__(self, "reseed", False)
 
@@ -533,12 +534,12 @@ class StageSpec:
 
     @property
     def config_path(self) -> str:
-        """Where an override finds the stage: `stages.decode`, `source`, or for one that was made of a sink, `sink`."""
+        """The path of the stage in overrides: `stages.decode`, `source`, or `sink` for a stage made from a sink."""
         return self.sink_path or (SOURCE_NAME if self.row == SOURCE_NAME else f"stages.{self.name}")
 
     @property
     def row(self) -> str:
-        """What the user knows the stage by: its name, or for an inner one the name of what it is part of."""
+        """The name that the user knows: the stage's own name, or for an inner stage the name of its row."""
         return self.part_of or self.name
 
 
@@ -546,8 +547,8 @@ class StageSpec:
 class SourceSpec(StageSpec):
     """The source of the items: an import path and its arguments.
 
-    `reading` says how its items are read, and so which keys it takes: by an `index`, or as the `shards` of a stream, in
-    `workers` processes; as a `stream` of samples; or in any other way, in one process.
+    `reading` says how its items are read, and therefore which keys it takes: by an `index`, or as the `shards` of a
+    stream, in `workers` processes; as a `stream` of samples; or in any other way, in one process.
     """
 
     name: str = SOURCE_NAME
@@ -571,8 +572,8 @@ class SourceSpec(StageSpec):
 class SinkSpec:
     """Where items go: an import path and its arguments.
 
-    `writes_parts`, `appends_parts` and `part_multiple` are those of its class (see `stagepipe.sinks.PartSink`): only a
-    sink that writes parts has workers. Any other sink is called with each item in the calling process.
+    `writes_parts`, `appends_parts` and `part_multiple` come from the sink's class (see `stagepipe.sinks.PartSink`).
+    Only a sink that writes parts has workers. The calling process calls any other sink with each item.
     """
 
     target: Target
@@ -772,4 +773,4 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "stateful": "state has_state",
     }.items()
 }
-"""Each key and the names that other tools use for it. A name under several keys means the one that is valid there."""
+"""Each key and its names in other tools. For a name under several keys, the key that is valid in that place counts."""

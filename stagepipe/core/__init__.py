@@ -1,15 +1,15 @@
-"""What every layer shares, in every process. Imports nothing else of stagepipe.
+"""Shared by every layer, in every process. Imports no other part of stagepipe.
 
 errors         the exceptions, `Problem` (one mistake in a config), and tracebacks without frames of this package
 units          sizes and durations, parsed and formatted
-imports        import paths of a config, resolved and imported; the packages of an extra
-targets        the objects of a config, built with their arguments and called; `defer`
+imports        resolves and imports the paths of a config; the packages of an extra
+targets        builds the objects of a config with their arguments, and calls them; `defer`
 positions      keys, cursors, counts of skipped items, positions of streams that save their state
 source_identity   the number of a source's items, and its files
-stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
+stage_context  the API inside a stage function: `context()`, `empty()`, `SKIP`
 datasets       datasets of `torch.utils.data`: their kind, one copy per process, `get_worker_info()`
 items          the fields of an item, and the kind of a value
-process        what a process owns, its forked children, its end, its warning filters, its use of torch
+process        owned resources, forked children, the end of a process, its warning filters, its use of torch
 output         files that a user reads later, files in the cache folder, and a small table for notebooks
 package        the version, the folders, lazy interfaces
 """

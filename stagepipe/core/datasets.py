@@ -26,9 +26,9 @@ _shared_datasets: Final[ContextVar[dict[str, Any] | None]] = ContextVar("shared_
 
 @contextmanager
 def share_datasets() -> Iterator[None]:
-    """Build a dataset only once that several stages describe alike.
+    """Build a dataset only once if several stages describe it in the same way.
 
-    Only for the stages of one run: the files of the next run may have changed, and a dataset may keep state.
+    Use it only for the stages of one run: the files of the next run may have changed, and a dataset may keep state.
 
     >>> value = DeferredArgument({"uses": "builtins.bytearray", "with": {}}, None)
     >>> with share_datasets():
@@ -47,7 +47,7 @@ def share_datasets() -> Iterator[None]:
 def build_dataset(value: Any) -> Any:
     """The dataset that an argument describes, built once within `share_datasets`; or the object itself.
 
-    Raises TypeError if it is no dataset. Exceptions of its class or function pass through.
+    Raises TypeError if it is not a dataset. Exceptions of its class or function pass through.
     """
     shared = _shared_datasets.get()
     description = None if shared is None else _describe(value)
@@ -71,7 +71,7 @@ def _describe(value: Any) -> str | None:
 
 
 def is_stream(dataset: Any) -> bool:
-    """Whether a dataset can only be read from its start: an `IterableDataset`, or an object with `__iter__` alone.
+    """Whether a dataset can only be read from its start: an `IterableDataset`, or an iterable without random access.
 
     >>> is_stream([3, 4]), is_stream(map(abs, [3]))
     (False, True)
@@ -103,7 +103,7 @@ def check_dataset(dataset: Any) -> None:
 
 
 def find_iterator(sampler: Any) -> Iterator[Any] | None:
-    """The iterator that a sampler is or wraps, also in a config; None if the sampler can be read more than once.
+    """The one-time iterator that a sampler is or wraps, also in a config; None if the sampler can be read again.
 
     >>> find_iterator([3, 1]), find_iterator(iter([3, 1])) is None
     (None, False)
@@ -121,7 +121,7 @@ def find_iterator(sampler: Any) -> Iterator[Any] | None:
 
 
 class BatchIterator(Iterator[list[Any]]):
-    """Yields lists of `size` samples. It never reads further than the list that it yields.
+    """Yields lists of `size` samples. It never reads ahead of the current list.
 
     The last list may be shorter; `drop_last` drops it.
 
@@ -145,7 +145,7 @@ class BatchIterator(Iterator[list[Any]]):
 
 
 class StatefulBatchIterator(BatchIterator):
-    """A BatchIterator over an iterator that saves and loads its state: between two lists, that is its own state."""
+    """A BatchIterator whose iterator saves and loads its state. Between two lists, the two states are equal."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the samples' iterator."""
@@ -158,11 +158,11 @@ class StatefulBatchIterator(BatchIterator):
 
 
 _TORCH_MODULE: Final = "torch.utils.data._utils.worker"
-"""The module that holds the answer, in `_worker_info`. torchdata sets it there too."""
+"""The module that stores the worker info, in `_worker_info`. torchdata sets it there too."""
 
 
 def set_worker_info(identity: WorkerIdentity, dataset: Any) -> Any:
-    """Let `torch.utils.data.get_worker_info()` describe this worker. Returns what it answered before."""
+    """Let `torch.utils.data.get_worker_info()` describe this worker. Returns the previous worker info."""
     module: Any = sys.modules.get(_TORCH_MODULE)
     if module is None:
         return None
@@ -178,7 +178,7 @@ def set_worker_info(identity: WorkerIdentity, dataset: Any) -> Any:
 
 @contextmanager
 def show_worker_info(identity: WorkerIdentity, dataset: Any) -> Iterator[None]:
-    """Let `get_worker_info()` describe this worker inside a `with`.
+    """Let `get_worker_info()` describe this worker inside a `with` block.
 
     >>> with show_worker_info(WorkerIdentity(0, 2, seed=17), dataset=[1, 2]):
     ...     pass
@@ -195,7 +195,7 @@ def show_worker_info(identity: WorkerIdentity, dataset: Any) -> Iterator[None]:
 def call_worker_init_fn(worker_init_fn: Callable[[int], Any] | None, dataset: Any) -> None:
     """Call a DataLoader's `worker_init_fn` with the number of this worker. `get_worker_info()` describes it meanwhile.
 
-    Inline there is no worker, so nothing is called, as with `num_workers=0`.
+    Inline there is no worker, so the function is not called, as with `num_workers=0`.
     """
     identity = stage_locals.worker_identity
     if worker_init_fn is not None and identity is not None:

@@ -33,8 +33,8 @@ class StagepipeError(Exception):
 class Problem:
     """One mistake in a config: where it is, what is wrong, and a hint how to fix it.
 
-    `line` and `column` count from 1; both are 0 if the value came from an override or from Python. `call` is the call
-    of the Python builder with the mistake, `stage` the stage with the mistake, if there is no line.
+    `line` and `column` count from 1; both are 0 if the value came from an override or from Python. Without a line,
+    `call` is the call of the Python builder that contains the mistake, and `stage` the stage.
 
     >>> hint, source_line = "did you mean `workers`?", "    worker: 2"
     >>> location = {"file": "run.yaml", "line": 3, "column": 5, "source_line": source_line}
@@ -119,15 +119,15 @@ class RunError(StagepipeError):
         super().__init__(f"{message}\n\n{trace.rstrip()}" if trace else message)
 
     def __str__(self) -> str:
-        """The message and the trace: not as the user's type, such as KeyError, would show them."""
+        """Return the message and the trace; the user's type, such as KeyError, would format them differently."""
         return str(self.args[0])
 
 
 class ReadOnceError(RunError):
-    """A probe needs a source that can be read again: the run would miss the items that the probe reads."""
+    """A probe needs a source that can be read again: otherwise the run misses the items that the probe reads."""
 
     def __init__(self) -> None:
-        """The message says what to pass instead."""
+        """Set a message that says what to pass instead."""
         super().__init__(
             "source: it can be read only once, and a probe would consume its first items; pass a function that "
             "returns a new iterator, or an object with __len__ and __getitem__",
@@ -145,10 +145,10 @@ class ArenaFullError(StagepipeError):
 
 
 _MAX_NAME_CHARS: Final = 500
-"""Characters of a type's name; a longer one is sent as no name."""
+"""Maximum length of a type's name; a longer name is sent as an empty string."""
 
 _MAX_MEMBERS: Final = 20
-"""Exceptions of a group that are sent with it, and levels of groups in groups."""
+"""Maximum number of exceptions that are sent with a group, and maximum depth of nested groups."""
 
 _MAX_MEMBER_TEXT_CHARS: Final = 1000
 
@@ -156,14 +156,14 @@ _FIELDS: Final = ("message", "stage", "worker", "item", "trace")
 """The attributes of a RunError."""
 
 _NAME_ATTRIBUTE: Final = "_error_type"
-"""The attribute of a made class that holds the name of the user's type."""
+"""The attribute of a generated class that holds the name of the user's type."""
 
 _OWN_METHODS: Final = ("__str__", "__repr__", "__eq__", "__hash__")
-"""Methods that stay RunError's: those of the user's type may read attributes that its `__init__` would have set."""
+"""Methods that stay RunError's: the user's versions may read attributes that the skipped `__init__` would have set."""
 
 
 def name_error_type(error: BaseException) -> str:
-    """Return the name under which `find_error_type` finds the type of `error`; "" for a type that keeps plain RunError.
+    """Return the name by which `find_error_type` finds the type of `error`; "" for a type that stays a plain RunError.
 
     >>> name_error_type(KeyError("x")), name_error_type(KeyboardInterrupt())
     ('builtins:KeyError', '')
@@ -178,7 +178,7 @@ def _name_type(cls: type[BaseException]) -> str:
 
 
 def _describe_group(name: str, group: ExceptionGroup[Exception], depth: int = 0) -> list[Any]:
-    """Return the type of a group and its first exceptions, each with type and text, to be written as JSON."""
+    """Return the type of a group and its first exceptions, each with type and text, for JSON."""
     members: list[Any] = []
     for member in group.exceptions[:_MAX_MEMBERS]:
         own_name, text = _name_type(type(member)), _read_text(member)
@@ -198,8 +198,9 @@ def _read_text(error: BaseException) -> str:
 def find_error_type(name: str) -> type[Exception] | None:
     """Return the exception type that an imported module defines under `name`, or None.
 
-    None too for our own errors, and for those that the interpreter acts on: StopIteration and StopAsyncIteration would
-    end the caller's loop, and GeneratorExit, KeyboardInterrupt and SystemExit, which are no `Exception`, the program.
+    None also for stagepipe's own errors and for types on which the interpreter acts: StopIteration and
+    StopAsyncIteration would end the caller's loop; GeneratorExit, KeyboardInterrupt and SystemExit (not subclasses of
+    `Exception`) would end the program.
 
     >>> find_error_type("builtins:LookupError"), find_error_type("builtins:StopIteration")
     (<class 'LookupError'>, None)
@@ -214,16 +215,16 @@ def find_error_type(name: str) -> type[Exception] | None:
 
 
 def with_error_type(error: RunError, name: str) -> RunError:
-    """Return `error` as an instance of RunError and of the exception type `name`; `error` itself where that fails.
+    """Return `error` as an instance of RunError and of the exception type `name`; `error` itself if that fails.
 
-    A worker sends the name as text. It is looked up among the modules that are imported already: nothing is imported,
-    unpickled or called, and the exception is made without the `__init__` of its type.
+    A worker sends the name as text. The lookup covers only imported modules: it imports, unpickles and calls nothing.
+    The exception is made without the `__init__` of its type.
 
     >>> typed = with_error_type(RunError("no entry", stage="decode"), "builtins:KeyError")
     >>> isinstance(typed, KeyError), isinstance(typed, RunError), str(typed), typed.stage
     (True, True, 'no entry', 'decode')
 
-    A group of exceptions is one again: `except* KeyError` finds those of its exceptions.
+    A group stays a group: `except* KeyError` finds its exceptions.
 
     >>> name = name_error_type(ExceptionGroup("two", [KeyError("a"), OSError("b")]))
     >>> [str(member) for member in with_error_type(RunError("two"), name).exceptions]
@@ -244,7 +245,7 @@ def with_error_type(error: RunError, name: str) -> RunError:
 
 
 def _make_group(error: RunError, description: list[Any]) -> RunError | None:
-    """Return `error` as a group too; None where that fails."""
+    """Return `error` as a group too; None if that fails."""
     name, members = description
     cause_type = find_error_type(name)
     if cause_type is None or not issubclass(cause_type, ExceptionGroup):
@@ -277,7 +278,7 @@ def _make_class(cause_type: type[Exception], name: str) -> type[RunError]:
 
 
 def _make_instance(cls: type[RunError]) -> RunError:
-    """Make an instance by the `__new__` of the builtin exception below the user's type."""
+    """Make an instance by the `__new__` of the builtin exception from which the user's type derives."""
     bases = (base for base in cls.__mro__ if isinstance(base.__dict__.get("__new__"), BuiltinMethodType))
     make: Any = next(bases).__new__
     instance: RunError = make(cls)
@@ -289,7 +290,7 @@ def _reduce(error: RunError) -> tuple[Any, ...]:
 
 
 def _restore(name: str, args: tuple[Any, ...], attributes: dict[str, Any]) -> RunError:
-    """Unpickle: the type by its name again, a plain RunError in a process that has not imported it."""
+    """Unpickle: look up the type by its name. A process that has not imported it gets a plain RunError."""
     error = RunError("")
     error.args = args
     error.__dict__.update(attributes)
@@ -305,9 +306,9 @@ _FOLDED_SPECIAL_METHODS: Final = frozenset({"__init__", "__iter__", "__len__", "
 
 
 def fold_internal_frames(error: StagepipeError) -> StagepipeError:
-    """Drop the frames of this package from the traceback of `error` and of its causes, and return it, to be raised.
+    """Drop the frames of this package from the traceback of `error` and of its causes. Returns it, to be raised.
 
-    A user needs the line of the call, and that of the stage. `python -X dev` keeps all frames.
+    A user needs the line of the call and the line in the stage. `python -X dev` keeps all frames.
     """
     if sys.flags.dev_mode:
         return error
@@ -320,7 +321,7 @@ def fold_internal_frames(error: StagepipeError) -> StagepipeError:
 
 
 def _trim(cause: BaseException | None) -> BaseException | None:
-    """Return an error whose traceback begins in the user's code; None if it has no frame there."""
+    """Return an error whose traceback begins in the user's code; None if it has no such frame."""
     if cause is None:
         return None
     frames = cause.__traceback__
@@ -335,7 +336,7 @@ def _is_internal(frames: TracebackType) -> bool:
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the line of the user that called, however many frames of this package are between."""
+    """Warn at the user's line that made the call, however many frames of this package are in between."""
     level, frame = 1, sys._getframe(0)  # noqa: SLF001 - as `warnings` does it
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_PREFIXES):
         level, frame = level + 1, frame.f_back

@@ -1,8 +1,8 @@
-"""Imports what a config names: the target of a stage. Runs in workers and inline, and imports user code.
+"""Imports the targets that a config names. Runs in workers and inline, and imports user code.
 
 A target path is `pkg.mod.name`, `pkg.mod:name.attr` or `./ops.py:name`. A process loads a file once, under a module
-name that contains the file's path. So another process can unpickle instances of its classes even if it has not loaded
-the file itself.
+name that contains the file's path. Another process can therefore unpickle instances of its classes, even if it has not
+loaded the file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def closest_match(word: str, choices: Iterable[str]) -> str | None:
 
 
 def closest_file_name(name: str, choices: Iterable[str]) -> str | None:
-    """The closest of `choices` to a misspelled file name; None if none is close. Suffixes make no name similar.
+    """The closest of `choices` to a misspelled file name; None if none is close. Suffixes are ignored.
 
     >>> closest_file_name("trian.yaml", ["train.yml"]), closest_file_name("nope.yaml", ["07none.yaml"])
     ('train.yml', None)
@@ -58,7 +58,7 @@ def closest_file_name(name: str, choices: Iterable[str]) -> str | None:
 
 
 def split_target_path(path: str) -> tuple[str, str | None]:
-    """A target path as its module or file, and the attributes after the colon (None without a colon).
+    """Split a target path into its module or file and the attributes after the colon (None without a colon).
 
     >>> split_target_path("./ops.py:decode"), split_target_path("pkg.mod.name")
     (('./ops.py', 'decode'), ('pkg.mod.name', None))
@@ -120,7 +120,8 @@ def is_main_script(file: Path) -> bool:
 def import_paths(config_dir: Path | None) -> list[str]:
     """`sys.path` with the config's folder after the standard library and before the installed packages.
 
-    The standard library comes first, so that a `queue.py` beside a config does not break libraries that import `queue`.
+    The standard library comes first, so that a `queue.py` next to a config does not break libraries that import
+    `queue`.
     """
     if config_dir is None:
         return list(sys.path)
@@ -217,7 +218,7 @@ def _import_failure_message(path: str, name: str, error: Exception) -> str:
 
 
 def _get_attributes(path: str, value: object, names: Sequence[str]) -> object:
-    """Follow a chain of attributes. A name that is no attribute of a package may be a submodule."""
+    """Follow a chain of attributes. A missing attribute of a package may be a submodule."""
     for name in names:
         try:
             value = getattr(value, name)
@@ -293,11 +294,11 @@ _RECORDED_PLACES: Final = {
     }.items()
     for name in names
 }
-"""Where saved files have the built-in classes that a config can hold, and what these hold, if not where they are."""
+"""The modules under which saved files record built-in classes (of configs, and inside those), if the classes moved."""
 
 
 def find_import_path(value: object, module: str, names: Sequence[str]) -> str | None:
-    """The shortest import path of what `module` defines: that of the outermost package that has it. None if none has.
+    """The shortest import path of an object of `module`, from the outermost package that has it. None if none has it.
 
     >>> import json
     >>> find_import_path(json.JSONDecoder, "json.decoder", ["JSONDecoder"])
@@ -309,7 +310,7 @@ def find_import_path(value: object, module: str, names: Sequence[str]) -> str | 
 
 
 def get_class_path(cls: type) -> str:
-    """The shortest import path of a class; of one that cannot be imported, its module and name.
+    """The shortest import path of a class; its module and name if it cannot be imported by that.
 
     >>> from fractions import Fraction
     >>> get_class_path(Fraction)
@@ -320,16 +321,16 @@ def get_class_path(cls: type) -> str:
 
 
 def has_object(module: str, name: str, value: object) -> bool:
-    """Whether a loaded module has the value under this name. Loads nothing lazily."""
+    """Whether a loaded module has the value under this name. Triggers no lazy import."""
     first, *others = name.split(".")
     found = getattr(sys.modules.get(module), "__dict__", {}).get(first)
     return functools.reduce(lambda owner, attribute: getattr(owner, attribute, None), others, found) is value
 
 
 def get_recorded_module(module: str, name: str) -> str:
-    """The name of the module of a class or function in states, journals and dead letters.
+    """The module name under which states, journals and dead letters record a class or function.
 
-    Saved files name what is built in by the module in which it was first defined. They must remain readable.
+    Saved files name a built-in class by the module that first defined it, so that they remain readable.
 
     >>> get_recorded_module("stagepipe.sources.line_sources", "JsonlSource"), get_recorded_module("json", "dumps")
     ('stagepipe.sources.jsonl_source', 'json')
@@ -343,7 +344,7 @@ _OWN_ROOT = __name__.partition(".")[0]
 
 
 def is_installed(module_name: str) -> bool:
-    """Whether a module belongs to the standard library or an installed package, so that only its version changes it.
+    """Whether a module is in the standard library or an installed package: it changes only with its version.
 
     >>> is_installed("json.decoder"), is_installed("__main__")
     (True, False)
@@ -385,11 +386,11 @@ _DISTRIBUTIONS = {
     "turbojpeg": "PyTurboJPEG",
     "yaml": "pyyaml",
 }
-"""Packages on the index whose modules have another name."""
+"""Packages whose name on the index differs from the name of their module."""
 
 
 def find_install_command(module: str) -> str:
-    """Return the command that installs the package of a top-level module, in a version that stagepipe works with.
+    """Return the command that installs the package of a top-level module, in a version that works with stagepipe.
 
     >>> find_install_command("pyarrow"), find_install_command("cv2")
     ("pip install 'pyarrow>=15'", 'pip install opencv-python-headless')
@@ -407,14 +408,14 @@ def find_install_command(module: str) -> str:
 
 
 def install_command(extra: str, package: str = "") -> str:
-    """Return the command that installs the packages of an extra, or only the one of them that is called `package`.
+    """Return the command that installs the packages of an extra, or only its package `package`.
 
     >>> install_command("zarr")
     "pip install 'zarr>=3'"
     >>> install_command("table", "pyarrow")
     "pip install 'pyarrow>=15'"
 
-    It names the packages themselves, so that it holds for each way of installing stagepipe.
+    It names the packages themselves, so it works for every way of installing stagepipe.
     """
     from importlib import metadata  # slow, and only for a message
 

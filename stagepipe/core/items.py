@@ -1,4 +1,4 @@
-"""What an item contains: its fields by name or by a path such as `meta.width`, and the kind of a value.
+"""Reads the fields of an item, by name or by a path such as `meta.width`, and classifies values.
 
 torch and PIL are recognized without importing them.
 """
@@ -18,11 +18,11 @@ from stagepipe.core.process import get_used_torch
 _MAX_LISTED_FIELDS: Final = 20
 
 MISSING: Final = object()
-"""What `find_field` returns where there is no such field."""
+"""The result of `find_field` for a missing field."""
 
 
 class MissingFieldError(KeyError):
-    """A value lacks a field. Its text is the message itself, where that of a KeyError is the message in quotes.
+    """A value lacks a field. `str` returns the plain message, where a KeyError would put it in quotes.
 
     >>> print(MissingFieldError("the item has no field `z`"))
     the item has no field `z`
@@ -33,7 +33,7 @@ class MissingFieldError(KeyError):
 
 
 def read_fields(item: Any) -> Mapping[Any, Any] | None:
-    """Return the fields of an item; None if it is neither a dict nor a dataclass nor a named tuple.
+    """Return the fields of an item; None if it is not a dict, a dataclass or a named tuple.
 
     >>> read_fields({"x": 1}), read_fields([1])
     ({'x': 1}, None)
@@ -64,9 +64,9 @@ def find_field(item: Any, path: str) -> Any:
 
 
 def get_field(item: Any, path: str, setting: str = "field") -> Any:
-    """Return the value of a field. `setting` is the key of the config that asks for it, for the error.
+    """Return the value of a field. The error names `setting`, the key of the config that asks for it.
 
-    Raises TypeError where the item has no fields, and KeyError, with the names that there are, where this one is
+    Raises TypeError if the item has no fields. Raises KeyError, which lists the existing names, if this field is
     missing.
     """
     value = find_field(item, path)
@@ -76,7 +76,7 @@ def get_field(item: Any, path: str, setting: str = "field") -> Any:
 
 
 def make_missing_error(item: Any, path: str, setting: str) -> TypeError | KeyError:
-    """Return the error that an item lacks a field.
+    """Return the error for an item that lacks a field.
 
     >>> print(make_missing_error({"x": 1, "y": 2}, "z", "field").args[0])
     the item has no field `z`; it has `x`, `y`
@@ -94,7 +94,7 @@ def make_missing_error(item: Any, path: str, setting: str) -> TypeError | KeyErr
 
 
 def list_fields(fields: Mapping[Any, Any]) -> str:
-    """Return the names of fields, for an error.
+    """Format the names of fields for an error.
 
     >>> list_fields({"x": 1, "y": 2}), list_fields({})
     ('`x`, `y`', 'none')
@@ -105,7 +105,7 @@ def list_fields(fields: Mapping[Any, Any]) -> str:
 
 
 def with_field(item: Any, path: str, value: Any) -> Any:
-    """Return a copy of the item with this value in a field, which a dict need not have yet. Other values are shared.
+    """Return a copy of the item with this value in a field, which may be new in a dict. Other values are shared.
 
     >>> with_field({"x": 1}, "y", 2), with_field({"meta": {"x": 1}}, "meta.y", 2)
     ({'x': 1, 'y': 2}, {'meta': {'x': 1, 'y': 2}})
@@ -129,13 +129,13 @@ def with_field(item: Any, path: str, value: Any) -> Any:
     new = with_field(fields[head], rest, value) if dot else value
     if isinstance(item, tuple):
         return item._replace(**{head: new})  # type: ignore[attr-defined]  # a named tuple
-    changed = copy.copy(item)  # without `__init__`, as `rebuild_dataclass`
+    changed = copy.copy(item)  # without `__init__`, like `rebuild_dataclass`
     object.__setattr__(changed, head, new)  # works for frozen classes and with slots
     return changed
 
 
 NUMBER_TYPES = (bool, int, float)
-"""Python numbers that a batch turns into an array. Not their subclasses: an enum means more than its number."""
+"""Python numbers that a batch turns into an array. Subclasses are excluded: an enum means more than its number."""
 
 
 def is_tensor(value: Any) -> bool:
@@ -149,7 +149,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def is_masked_array(value: Any) -> bool:
-    """Whether `value` is an array of `numpy.ma`, which is imported only where there is one."""
+    """Whether `value` is an array of `numpy.ma`. False if that is not imported."""
     return type(value) is not np.ndarray and "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
@@ -175,9 +175,9 @@ def get_field_names(record: Any) -> list[str]:
 
 
 def rebuild_dataclass(cls: type, names: list[str], values: list[Any]) -> Any:
-    """An instance of a dataclass with these field values, created as pickle does it: without `__init__`.
+    """Create an instance of a dataclass with these field values as pickle does: without `__init__`.
 
-    The checks in a `__post_init__` are written for one sample; they need not hold for a batch, or for a row of one.
+    The checks in a `__post_init__` are written for one sample. They may fail for a batch or for one of its rows.
     """
     instance: Any = object.__new__(cls)
     for name, value in zip(names, values, strict=True):
@@ -190,7 +190,7 @@ _KINDS_BY_TYPE: Final[Mapping[type, str]] = {
     **dict.fromkeys((str, bytes, type(None)), "object"),
     dict: "mapping",
 }
-"""The kinds of the types that are frequent, each exactly this type: nearly all fields, a tenth of the time."""
+"""The kinds of the most frequent types, matched exactly: nearly all fields, in a tenth of the time."""
 
 
 def classify_value(value: Any) -> str:
@@ -220,12 +220,12 @@ def _classify_array(value: np.ndarray | np.generic) -> str:
 
 
 _VALUE_BYTES: Final = 8
-"""What a number counts as."""
+"""The size that a number counts as, and any value of unknown size."""
 _NUMBER_TYPES: Final = frozenset({int, float, bool, type(None)})
 
 
 def count_bytes(value: Any) -> int:
-    """Return about how many bytes the data of an item has. The same for equal items, wherever they lie.
+    """Return the approximate size of an item's data in bytes. Equal items have equal sizes, wherever their data lies.
 
     >>> count_bytes({"x": np.zeros(4, np.float32), "name": "ab", "y": 1})
     26
@@ -252,7 +252,7 @@ def count_bytes(value: Any) -> int:
 
 
 def _count_object_bytes(value: Any) -> int:
-    """Return the bytes of a value of another type than the frequent ones."""
+    """Return the bytes of a value of a less frequent type."""
     nbytes = getattr(value, "nbytes", None)
     if isinstance(nbytes, int):
         return nbytes

@@ -1,4 +1,4 @@
-"""Files that a user or a later run reads: checked before the run, replaced whole, kept. A table for notebooks."""
+"""Output files: checked before a run, replaced atomically, kept in the cache folder. Also a table for notebooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stagepipe.core.package import get_cache_dir
 def check_output_file(option: str, path: Path) -> None:
     """Create the folder of an option's file. Raises UsageError if no file can be written there.
 
-    Called before a run, which may take hours.
+    Call it before a run, which may take hours.
     """
     if path.is_dir():
         raise UsageError(f"{option} {path}: this is a folder; name a file in it")
@@ -33,9 +33,9 @@ def check_output_file(option: str, path: Path) -> None:
 
 @contextmanager
 def replace_when_written(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Yield the path of a new, empty file, which takes the place of `path` after the block. An error removes it.
+    """Yield the path of a new, empty file that replaces `path` after the block. An error removes the new file.
 
-    So a reader never sees half of a file, and a full disk leaves the old one. `mode` is that of `open(2)`.
+    A reader therefore never sees half a file, and a full disk leaves the old one. `mode` is that of `open(2)`.
     """
     unfinished = path.with_name(f".stagepipe-{os.getpid()}-{os.urandom(6).hex()}.tmp")
     os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
@@ -52,18 +52,19 @@ _MAX_UNUSED_S: Final = 30 * 24 * 3600.0
 
 
 class KeptFiles:
-    """Files in a folder of the user's cache folder: made once, used by all processes and later runs, or made again.
+    """Files in a folder of the user's cache folder: made once, then used by all processes and later runs.
 
-    The cost curves of the machine lie in the cache folder itself, the measured costs of configs in `costs`, indexes of
-    records and decompressed files in `sources`. What nobody has used for 30 days goes when something new is made.
+    The cache folder itself holds the cost curves of the machine, `costs` the measured costs of configs, and `sources`
+    the indexes of records and decompressed files. Writing a file removes the folder's files that were unused for 30
+    days.
     """
 
     def __init__(self, folder: str = "") -> None:
-        """Nothing is made before there is something to keep."""
+        """Create no folder before there is a file to keep."""
         self._folder = folder
 
     def get_path(self, name: str) -> Path:
-        """Return where a file is, or would be. This counts as a use of the file: its time is set, so that it stays."""
+        """Return the path of a file, which need not exist. This counts as a use: it renews the file's time."""
         path = self._locate(name)
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -73,7 +74,7 @@ class KeptFiles:
         return get_cache_dir() / self._folder / name
 
     def write(self, name: str, write: Callable[[Path], object], *, mode: int = 0o600) -> None:
-        """Put a file that `write` writes into its place, whole. Raises OSError if it cannot be kept."""
+        """Write a file with `write` and move it to its place as a whole. Raises OSError if it cannot be kept."""
         path = self._locate(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_unused(path.parent)
@@ -82,10 +83,10 @@ class KeptFiles:
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
-        """Hold the lock of a file, so that one process makes it while the others wait. No lock: each makes it."""
+        """Hold the lock of a file, so that one process makes it while the others wait. Without locks, each makes it."""
         path = self._locate(f"{name}.lock")
         with contextlib.ExitStack() as stack:
-            # An error: a folder that cannot be written, or a network file system without locks.
+            # OSError: the folder cannot be written, or a network file system has no locks.
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -103,7 +104,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 _CELL_STYLE: Final = "text-align: left; padding: 0.1em 1em 0.1em 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3)"
-"""Neither text nor background has a colour: the notebook's own are readable in its light and its dark theme."""
+"""Sets no colour for text or background, so that the table is readable in light and dark themes."""
 
 
 def make_html_table(

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 VERSION = "0.1.0"
 DISTRIBUTION = "stagepipe-ml"
-"""The name in pyproject.toml; package and command are `stagepipe`, which is another project on the index."""
+"""The name in pyproject.toml. Package and command are `stagepipe`, the name of another project on the index."""
 
 
 PACKAGE_DIR: Final = Path(sys.modules["stagepipe"].__path__[0])
@@ -24,7 +24,7 @@ PACKAGE_DIR: Final = Path(sys.modules["stagepipe"].__path__[0])
 
 
 def get_cache_dir() -> Path:
-    """The user's cache folder for stagepipe. For a user without a home folder, a path that cannot be written."""
+    """The user's cache folder for stagepipe; a path that cannot be written if the user has no home folder."""
     cache = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(cache) if cache else Path.home() / ".cache") / "stagepipe"
@@ -35,7 +35,7 @@ def get_cache_dir() -> Path:
 def lazy_names(package: str, file: str) -> Callable[[str], Any]:
     """A module `__getattr__` (PEP 562) for `package`, whose `__init__` is `file`.
 
-    It imports on first use what type checkers see at once: the names under `if TYPE_CHECKING:` in that file.
+    It imports a name at its first use. Type checkers see the names at once, under `if TYPE_CHECKING:` in that file.
 
     >>> import stagepipe.core
     >>> __getattr__ = lazy_names("stagepipe.core", stagepipe.core.__file__)

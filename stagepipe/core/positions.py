@@ -18,30 +18,30 @@ Key = tuple[int, ...]
 """(item number, part, part of the part ...): identifies an item within its segment. Keys sort in output order."""
 
 StreamState = tuple[int, str]
-"""How many items of a stream were read, by all ranks together, and the stream's own state then, as JSON."""
+"""The number of items that all ranks together have read from a stream, and the stream's state then, as JSON."""
 
 
 MAX_ITEM_NUMBER: Final = (1 << 39) - 1
-"""The largest item number. The board counts items in 40 bits; one of them is left for what is in flight."""
+"""The largest item number. The board counts items in 40 bits; one of them is reserved for items in flight."""
 
 MAX_EPOCH: Final = (1 << 32) - 1
-"""The largest epoch: added to a seed it still fits the 64 bits that random generators take."""
+"""The largest epoch: its sum with a seed fits the 64 bits that random generators take."""
 
 
 class ImposedSkip(NamedTuple):
-    """An error skip within a group that is partly emitted: it must be repeated when the group is produced again."""
+    """An error skip within a partly emitted group: it must be repeated when the group is produced again."""
 
     stage: str
     key: Key
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """The position of an order point in its output, and in `upstream` the position of the order point before it.
+    """The position of an order point in its output; `upstream` is the position of the order point before it.
 
     Everything after a cursor can be produced from it. With `order: any`, the cursor of the source's segment has more:
     `emitted_keys` are the leaves after `item` that have been emitted; `replay_groups` are groups, each a tuple of
     leaves, that must be produced again unchanged and first. The cursor of a pipeline's state may have a `stream_state`,
-    at or before its position, from which a stream is read on.
+    at or before its position, at which reading the stream resumes.
 
     >>> Cursor().item
     0
@@ -73,20 +73,20 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class SkipCount(msgspec.Struct, frozen=True):
-    """`items` of the `source_items` that the source sent were skipped because of errors: see `max_skipped`."""
+    """The source sent `source_items`; `items` of them were skipped because of errors. See `max_skipped`."""
 
     items: _Count = 0
     source_items: _Count = 0
 
 
 _INEXACT_ITERABLE_NAMES: Final = frozenset({"BufferShuffledExamplesIterable"})
-"""Parts of a Hugging Face stream whose state leaves out what they hold."""
+"""Parts of a Hugging Face stream whose state omits the samples that they hold."""
 
 
 def saves_state(stream: Any) -> bool:
-    """Whether a stream, or its iterator, has `state_dict` and `load_state_dict`, and goes on exactly from a state.
+    """Whether a stream or its iterator has `state_dict` and `load_state_dict`, and continues exactly from a state.
 
-    A Hugging Face stream with a shuffle buffer does not: its state leaves out the buffer, so samples would be lost.
+    A Hugging Face stream with a shuffle buffer does not: its state omits the buffer, so samples would be lost.
 
     >>> saves_state([1, 2])
     False
@@ -99,8 +99,8 @@ def saves_state(stream: Any) -> bool:
 def load_into_copy(stream: Any, state: Any) -> Any:
     """A copy of a stream with a state loaded. The stream itself still starts at its beginning.
 
-    Some streams keep a loaded state for all their iterations, so one that has loaded a state is used only once. The
-    copy is shallow: it shares all that the stream holds.
+    Some streams apply a loaded state to all their iterations, so a copy is used only once. The copy is shallow: it
+    shares the attributes of the stream.
     """
     try:
         loaded = object.__new__(type(stream))
@@ -112,7 +112,7 @@ def load_into_copy(stream: Any, state: Any) -> Any:
 
 
 def _is_exact_hugging_face_stream(stream: Any) -> bool:
-    """Whether no part of a Hugging Face stream holds samples that its state leaves out."""
+    """Whether no part of a Hugging Face stream holds samples that its state omits."""
     if getattr(stream, "_formatting", None) is not None:  # Arrow batches of `map` may be skipped
         return False
     parts = [getattr(stream, "_ex_iterable", None)]
@@ -129,14 +129,14 @@ _log = logging.getLogger("stagepipe")
 
 _MODULES_OF_READ_ONCE_ITERATORS: Final = frozenset({"builtins", "itertools"})
 _MAX_STATE_BYTES: Final = 1 << 20
-"""A state travels to the caller a few times per second and stands in every saved state of the pipeline."""
+"""The worker sends the state to the caller a few times per second, and every saved state of the pipeline has it."""
 
 
 class StreamPosition:
-    """Opens a stream at its start or at a saved state, and takes its state: that of the stream, its iterator or both.
+    """Opens a stream at its start or at a saved state. Takes the state of the stream, of its iterator or of both.
 
-    The state goes into the pipeline's state, which is JSON. A state that JSON would change is not used: the stream is
-    then read from its start again, which gives the same items.
+    The state becomes part of the pipeline's state, which is JSON. A state that JSON would change is not used: a resume
+    then reads the stream from its start, which gives the same items.
 
     >>> position = StreamPosition()
     >>> list(position.open([3, 4], None)), position.is_saved
@@ -148,12 +148,12 @@ class StreamPosition:
         self._iterator: Any = None
         self._opened: Any = None
         self.is_saved = False
-        """Whether `take` may give a state."""
+        """Whether `take` may return a state."""
 
     def open(self, stream: Iterable[Any], state: str | None) -> Iterator[Any]:
-        """Iterate over a stream from its start, or from where `state` was taken. As torchdata does: stream first.
+        """Iterate over a stream from its start or from `state`. Loads the stream's state first, as torchdata does.
 
-        Raises ValueError for a state that this stream cannot load, and UsageError for a stream that gives the same
+        Raises ValueError for a state that this stream cannot load, and UsageError for a stream that returns the same
         generator again.
         """
         saved = {} if state is None else json.loads(state)
@@ -175,11 +175,11 @@ class StreamPosition:
         return iterator
 
     def _require_new(self, iterator: Iterator[Any], stream: Iterable[Any]) -> None:
-        """Raise UsageError for what was read before and cannot be read again, such as the generator of a first epoch.
+        """Raise UsageError for a used iterator that cannot be read again, such as the generator of the first epoch.
 
-        An iterator of the user's class may start again each time that it is asked for.
+        An iterator of a user's class may start again on each `iter()`.
         """
-        samples = getattr(iterator, "samples", iterator)  # of batches of samples
+        samples = getattr(iterator, "samples", iterator)  # unwraps a BatchIterator
         if samples is self._opened and type(samples).__module__ in _MODULES_OF_READ_ONCE_ITERATORS:
             raise UsageError(
                 f"the source {type(stream).__name__} gives the same {type(samples).__name__} for each epoch, which can "

@@ -1,4 +1,4 @@
-"""A process: what it owns, its forked children, how it ends, its warning filters, and whether it uses torch."""
+"""A process: its owned resources, forked children, end, warning filters and use of torch."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
-# What a process owns is left alone by the children that it forks. A forked child has copies of its parent's objects and
-# descriptors, but none of its threads. If it closed a run, its parent's workers would end; if it went on with an
-# iteration, the two would take each other's items. So there is one hook for all forks (`os.fork`, multiprocessing, the
-# workers of a DataLoader): in the child, each owner abandons what it owns. A child that user code forks while stagepipe
-# calls it (a stage, a source, a sink) ends where it leaves that code.
+# A forked child has copies of its parent's objects and descriptors, but none of its threads. If it closed a run, its
+# parent's workers would end; if it continued an iteration, the two would take each other's items. So one hook handles
+# all forks (`os.fork`, multiprocessing, the workers of a DataLoader): in the child, each owner abandons its resources.
+# If user code (a stage, a source, a sink) forks a child while stagepipe calls it, the child ends when it leaves that
+# code.
 
 
 class ProcessOwned(Protocol):
     """An object that belongs to the process that made it."""
 
     def abandon_in_child(self) -> None:
-        """Let go of everything, without touching it. Called in a forked child, before any other code."""
+        """Let go of all resources without touching them. Called in a forked child, before any other code."""
 
 
 class ThisProcess:
-    """This process. `pid` is its number, at the price of an attribute: `os.getpid` is a call to the kernel."""
+    """This process. `pid` caches its number, because `os.getpid` is a system call."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -46,14 +46,14 @@ class ThisProcess:
 this_process: Final = ThisProcess()
 
 fork_lock: Final = threading.RLock()
-"""Forks wait for it. Held while a descriptor exists that no owner knows yet."""
+"""Forks wait for it. Held while a descriptor exists that has no owner yet."""
 
 _owners: Final[weakref.WeakSet[ProcessOwned]] = weakref.WeakSet()
 _abandoned: Final[list[object]] = []
 
 
 def format_owner_message(name: str, owner_pid: int) -> str:
-    """Return why a forked child cannot use what process `owner_pid` owns, and what to do.
+    """Return why a forked child cannot use an object of process `owner_pid`, and what to do.
 
     >>> format_owner_message("pipeline", 17)
     'this pipeline belongs to process 17, which forked this one; make a new one in the child'
@@ -72,9 +72,9 @@ def keep_until_exit(abandoned: object) -> None:
 
 
 def end_if_forked(owner_pid: int, place: str, error: BaseException | None = None) -> None:
-    """End this process if it is a child that was forked by the user code that process `owner_pid` had called.
+    """End this process if it is a child that user code forked while process `owner_pid` was calling it.
 
-    To be called where that code has returned, or raised `error`. `place` names the code, as in "stage decode".
+    Call it after that code has returned or raised `error`. `place` names the code, as in "stage decode".
     """
     if this_process.pid != owner_pid:
         end_forked_child(owner_pid, place, error)
@@ -83,7 +83,7 @@ def end_if_forked(owner_pid: int, place: str, error: BaseException | None = None
 def end_forked_child(owner_pid: int, place: str, error: BaseException | None = None) -> NoReturn:
     """End this forked child of process `owner_pid`: as `sys.exit` asks, or with a warning and status 0 or 1.
 
-    Nothing of the parent's is touched: no buffer is written a second time, no exit handler runs.
+    It touches nothing of the parent: it writes no buffer a second time and runs no exit handler.
     """
     status = 0 if error is None else 1
     if isinstance(error, SystemExit):
@@ -109,7 +109,7 @@ class UserCode:
     """A context around a call of user code: a child that the code forks ends where it leaves the context."""
 
     def __init__(self, place: str) -> None:
-        """`place` names the code, as in "stage decode". The context may be entered again and again."""
+        """`place` names the code, as in "stage decode". The context can be entered repeatedly."""
         self._place = place
         self._pid = this_process.pid
 
@@ -135,15 +135,15 @@ def _abandon_all() -> None:
 os.register_at_fork(before=fork_lock.acquire, after_in_parent=fork_lock.release, after_in_child=_abandon_all)
 
 
-_F_SETSIG: Final = 10  # fcntl(2); the fcntl module does not have it
+_F_SETSIG: Final = 10  # fcntl(2); missing in the fcntl module
 
 
 def bind_lifetime(lifetime_read_fd: int, pid: int) -> None:
     """Let the kernel send SIGKILL to `pid`, which has inherited the pipe, when the pipe's write end closes.
 
     The signal belongs to the open file (F_SETOWN, fcntl(2)), so the supervisor sets it as soon as the process exists.
-    A worker that is still importing, or is stopped, dies at once too. PR_SET_PDEATHSIG would fire when the thread that
-    started the worker ends.
+    Even a worker that is importing or stopped dies at once. PR_SET_PDEATHSIG would fire at the end of the thread that
+    started the worker.
     """
     fcntl.fcntl(lifetime_read_fd, fcntl.F_SETOWN, pid)
     fcntl.fcntl(lifetime_read_fd, _F_SETSIG, signal.SIGKILL)
@@ -151,7 +151,7 @@ def bind_lifetime(lifetime_read_fd: int, pid: int) -> None:
 
 
 def leave_signals_to_caller() -> None:
-    """Ignore, in a process that serves a caller, the signals that mean the caller.
+    """Ignore the signals that are meant for the caller, in a process that serves it.
 
     A terminal sends Ctrl-C to all processes in the foreground. Slurm sends SIGUSR1 before the time limit
     (`--signal=USR1@120`) to all processes of a step: the caller saves its state, and its workers must work on.
@@ -170,19 +170,19 @@ def exit_if_orphaned(lifetime_read_fd: int) -> None:
 class ExitWithoutTeardown:
     """Lets a process exit without the interpreter's teardown, which takes seconds where torch is imported.
 
-    Make it before other modules register `atexit` handlers, so that its own is called last: threads have been joined,
-    and the handlers of the stages' modules have run. What else a teardown does for user code is done here: it frees the
-    stages and flushes open files. A child that the process forks exits as usual, unless it calls `adopt`.
+    Make it before other modules register `atexit` handlers, so that its own handler runs last: threads have been
+    joined, and the handlers of the stages' modules have run. It does the rest of the teardown for user code: it frees
+    the stages and flushes open files. A child that the process forks exits as usual, unless it calls `adopt`.
     """
 
     def __init__(self) -> None:
-        """Register the exit of this process; its status is 1 until `status` is set."""
+        """Register the exit handler of this process; its status is 1 until `status` is set."""
         self.status = 1
         self._pid = os.getpid()
         atexit.register(self._exit_at_once)
 
     def adopt(self) -> None:
-        """Make it the exit of this process, which was forked from the one that made it."""
+        """Handle the exit of this process, which was forked from the process that made the object."""
         self._pid = os.getpid()
 
     def _exit_at_once(self) -> None:
@@ -197,7 +197,7 @@ class ExitWithoutTeardown:
 
 
 class TextPattern(NamedTuple):
-    """A regular expression, or with `flags` None a text that must be equal: the filters of `-W` have such."""
+    """A regular expression, or a text that must be equal if `flags` is None: `-W` creates such filters."""
 
     text: str
     flags: int | None
@@ -214,14 +214,14 @@ class WarningFilter(NamedTuple):
 
 
 def read_warning_filters() -> tuple[WarningFilter, ...]:
-    """Return the filters of this process: those of `-W`, of `PYTHONWARNINGS` and of calls such as `simplefilter`."""
+    """Return the filters of this process: from `-W`, from `PYTHONWARNINGS` and from calls such as `simplefilter`."""
     return tuple(map(_encode, warnings.filters))
 
 
 def apply_warning_filters(filters: Iterable[WarningFilter]) -> None:
     """Replace the filters of this process by `filters`.
 
-    What an imported module has added here, and is not in `filters`, stays in front of them: there it would be too if
+    Filters that an imported module has added here, and that `filters` lacks, stay in front: they would be there too if
     the caller had imported the module after its own calls.
     """
     wanted = tuple(filters)
@@ -263,7 +263,7 @@ def _name_class(cls: type) -> str:
 
 
 def _find_category(name: str) -> type:
-    """Return a builtin category, or a class that stands for any other: to import that one may take seconds."""
+    """Return a builtin category, or a class that stands for any other: importing the other one may take seconds."""
     module, _, qualname = name.partition(":")
     if module == "builtins":
         return getattr(builtins, qualname)  # type: ignore[no-any-return]
@@ -271,7 +271,7 @@ def _find_category(name: str) -> type:
 
 
 class _NamedCategory(type):
-    """The type of a category that is known by its name. The classes of that name are its subclasses."""
+    """The metaclass of categories known only by name. Classes with that name, and theirs, count as subclasses."""
 
     __category_name__: str
 
@@ -280,26 +280,26 @@ class _NamedCategory(type):
 
 
 _INITIAL_FILTERS: Final = frozenset(read_warning_filters())
-"""Those that the interpreter has begun with. A worker has the caller's instead."""
+"""The filters of the interpreter at its start. A worker has the caller's filters instead."""
 
 
 # A fork server imports torch once for all workers, and most have no stage that uses it. Code can use an imported torch
-# only by an attribute of one of its modules, also from `sys.modules` and in unpickling. So until the first use the
-# class of its modules is one that notes that. An import statement proves no use.
+# only through an attribute of one of its modules, also via `sys.modules` and unpickling. Until the first use, the
+# modules therefore have a class that detects attribute access. An import statement does not count as a use.
 
 
 class _TorchUse:
-    """What is known of this process."""
+    """State of this process."""
 
     is_unused = False
-    """Whether torch is imported and nothing has used it since."""
+    """Whether torch is imported and has not been used since."""
     on_first_use: Callable[[], None] | None = None
 
 
 def watch_torch_use() -> None:
-    """Take torch for unused until something reads an attribute of one of its modules.
+    """Treat torch as unused until something reads an attribute of one of its modules.
 
-    Called after its import by a process that has no other references to it.
+    Call it after the import of torch, in a process without other references to it.
     """
     _TorchUse.is_unused = "torch" in sys.modules
     for name, module in list(sys.modules.items()):
@@ -317,7 +317,7 @@ def get_used_torch(name: str = "torch") -> Any:
 
 
 def call_at_first_use_of_torch(function: Callable[[], None]) -> None:
-    """Call `function` when torch, unused until now, is about to be used. Replaces the function of before."""
+    """Call `function` just before the first use of torch. Replaces the previous function."""
     _TorchUse.on_first_use = function
 
 
@@ -325,7 +325,7 @@ class _UnusedModule(ModuleType):
     """A module of torch that becomes an ordinary one at its first use."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "__spec__":  # an import statement reads it, and nothing is used by that
+        if name == "__spec__":  # an import statement reads it, which is no use
             return ModuleType.__getattribute__(self, name)
         ModuleType.__setattr__(self, "__class__", ModuleType)
         if _TorchUse.is_unused:
@@ -336,7 +336,7 @@ class _UnusedModule(ModuleType):
 
 
 def reduce_module(module: ModuleType) -> tuple[Callable[[str], Any], tuple[str]]:
-    """Reduce a module of a class of ours for pickle: it is imported by its name."""
+    """Reduce a module with a class of ours for pickle: unpickling imports it by its name."""
     return import_module, (module.__name__,)
 
 

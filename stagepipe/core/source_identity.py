@@ -1,7 +1,7 @@
-"""What a source reads: the number of its items, and its files. Pure values, made in the source's process.
+"""Identifies the data of a source: the number of its items, and its files. Pure values, made in the source's process.
 
-A saved position counts items, so it means something else once the data has changed. A state holds the identity of the
-source, and a resume compares it (`stagepipe.engine.state`).
+A saved position counts items, so it is wrong once the data has changed. A state holds the identity of the source, and a
+resume compares it (`stagepipe.engine.state`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 _MAX_LISTED_FILES: Final = 8
-"""Of so many files, a state holds each one, so that a message can name those that changed: 60 bytes a file."""
+"""Up to this number, a state lists each file (60 bytes), so that a message can name the files that changed."""
 _HASH_CHARS: Final = 16
 
 
@@ -31,7 +31,7 @@ class SourceFiles(msgspec.Struct, frozen=True, kw_only=True):
     contents: str
     versions: str
     listed: list[tuple[str, int, str]]
-    """Name, size in bytes and version of each file; empty where there are many."""
+    """Name, size in bytes and version of each file; empty if there are many."""
     samples: ContentSamples | None = None
     """None for remote files, and in the states of earlier versions."""
 
@@ -43,9 +43,9 @@ class SourceIdentity(msgspec.Struct, frozen=True):
     files: SourceFiles | None = None
 
     def find_difference(self, other: SourceIdentity) -> Literal["", "items", "files"]:
-        """Return in what the same source reads other data in another place: the number of items, or the files.
+        """Return the difference that shows other data behind the same source: the number of items, or the files.
 
-        Files that one of them does not know make no difference, nor do their times: copies have other ones.
+        Files that one side does not know make no difference, and neither do times: copies have other times.
         """
         if self.items != other.items:
             return "items"
@@ -59,7 +59,7 @@ def describe_files(
     versions: Iterable[object],
     samples: ContentSamples | None = None,
 ) -> SourceFiles:
-    """Return what identifies files. Names count from their common folder, which may be another one on a resume.
+    """Return the identity of files. Names are relative to their common folder, which may differ on a resume.
 
     >>> describe_files(["/data/a.csv", "/data/b.csv"], [10, 20], [1, 1]).listed
     [('a.csv', 10, '1'), ('b.csv', 20, '1')]
@@ -79,13 +79,13 @@ def describe_files(
 
 
 def _count_common_chars(first: str, last: str) -> int:
-    """Return the length of the folder that two names begin with. All names that sort between them begin with it."""
+    """Return the length of the common folder of two names. All names that sort between them begin with it."""
     same = next((index for index, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), None)
     return first[:same].rfind("/") + 1
 
 
 def join_files(parts: Sequence[SourceFiles | None]) -> SourceFiles | None:
-    """Return the files of several sources as those of one; None if no source has files."""
+    """Combine the files of several sources; None if no source has files."""
     known = [part for part in parts if part is not None]
     if len(known) < 2:  # noqa: PLR2004 - one is already whole
         return known[0] if known else None
@@ -101,7 +101,7 @@ def join_files(parts: Sequence[SourceFiles | None]) -> SourceFiles | None:
 
 
 def _join_samples(parts: Sequence[SourceFiles]) -> ContentSamples | None:
-    """Return the samples of all parts as one. Of a part without samples, all versions count."""
+    """Combine the samples of all parts. A part without samples contributes all its versions."""
     if all(part.samples is None for part in parts):
         return None
     return ContentSamples(

@@ -1,7 +1,7 @@
-"""What a stage function may ask for: `context()`, `empty()` and `SKIP`.
+"""The API inside a stage function: `context()`, `empty()` and `SKIP`.
 
 The worker sets `stage_locals.context` before each item, and lends its shared memory through `stage_locals.allocate`.
-Outside a worker, and with `--inline`, `empty` makes a plain allocation, so that a stage runs anywhere.
+Outside a worker, and with `--inline`, `empty` makes an ordinary allocation, so a stage runs anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Skip:
     """The type of SKIP, for annotations: `def keep_large(image: Image) -> Image | Skip`."""
 
     def __reduce__(self) -> str:
-        return "SKIP"  # by name: a function of a script takes its globals along, and workers compare by identity
+        return "SKIP"  # by name: functions of a script carry their globals along, and workers compare by identity
 
     def __repr__(self) -> str:
         return "stagepipe.SKIP"
@@ -41,7 +41,7 @@ SKIP: Final = Skip()
 
 
 def derive_seed(seed: int, epoch: int, stage: str, key: Key) -> int:
-    """A 64-bit seed that depends on these four values alone: not on the worker, nor on the order of items.
+    """A 64-bit seed that depends only on these four values, not on the worker or the order of items.
 
     >>> derive_seed(17, 0, "augment", (3,)) == derive_seed(17, 0, "augment", (3,))
     True
@@ -52,7 +52,7 @@ def derive_seed(seed: int, epoch: int, stage: str, key: Key) -> int:
 
 
 _SEED_HASHER: Final = hashlib.blake2b(digest_size=8)
-"""Copied for each seed: making one takes twice as long as all the rest. Where torch is used, each item has a seed."""
+"""Copied for each seed: creating it takes twice as long as the rest. Where torch is used, each item has a seed."""
 
 
 @cache
@@ -87,7 +87,7 @@ class Context:
 
 
 class WorkerIdentity(NamedTuple):
-    """A worker: its number, the number of workers of its stage, the seed of the run, and whether it is the source's."""
+    """A worker: its number, the worker count of its stage, the seed of the run, and whether it is the source's."""
 
     worker: int
     worker_count: int
@@ -101,14 +101,14 @@ class _StageLocals(threading.local):
     allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
     worker_identity: WorkerIdentity | None = None
     item_clock: Any = None
-    """Of a thread that has an item: what the watchdog reads while a task works on it. See `StageLoop`."""
+    """For a thread with an item: the watchdog reads it while a task works on the item. See `StageLoop`."""
 
 
 stage_locals: Final = _StageLocals()
-"""Set by the worker loop, for its thread only: threads that a stage starts see no context."""
+"""Set by the worker loop for its own thread: threads that a stage starts see no context."""
 
 task_context: Final[ContextVar[Context | None]] = ContextVar("stagepipe_context", default=None)
-"""The context of a task of an `async def` stage, and of what it starts by `asyncio.to_thread`."""
+"""The context of a task of an `async def` stage, and of functions that it starts by `asyncio.to_thread`."""
 
 
 def find_context() -> Context | None:

@@ -1,6 +1,6 @@
 """Builds the target of a stage and its arguments. Runs in workers, and in the main process inline; calls user code.
 
-`build_deferred` builds an argument when its class knows what it lacks, such as a sampler's dataset.
+`build_deferred` builds an argument once its class can supply missing values, such as a sampler's dataset.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def has_call_method(target: type) -> bool:
 
 
 def is_class_or_classmethod(target: object) -> bool:
-    """Whether `target` is a class or a classmethod: those are called once, with their arguments."""
+    """Whether `target` is a class or a classmethod: these are called once, with their arguments."""
     is_classmethod = inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
     return inspect.isclass(target) or is_classmethod
 
@@ -94,8 +94,8 @@ def call_target(uses: object, target: Any, arguments: dict[str, Any]) -> Any:
 def build_deferred(value: Any, **available: Any) -> Any:
     """Build an argument that a class names in `deferred_arguments`. Any other value is returned unchanged.
 
-    A class is built and a function is called. It gets each of the `available` arguments that its signature has and
-    `with` leaves out; so does every class nested directly in its `with`.
+    A class is built and a function is called. It gets each of the `available` arguments that its signature accepts and
+    `with` omits; so does every class nested directly in its `with`.
 
     >>> argument = DeferredArgument({"uses": "fractions.Fraction", "with": {"denominator": 4}}, None)
     >>> build_deferred(argument, numerator=3)
@@ -148,7 +148,7 @@ def require_callable(stage: object, uses: object) -> Callable[..., Any]:
 
 
 def _list_called(target: object) -> tuple[object, object]:
-    """Return what runs when `target`, or an instance of it if it is a class, is called with an item."""
+    """Return the objects that run when `target`, or an instance of the class `target`, is called with an item."""
     while isinstance(target, functools.partial):
         target = target.func
     kind = target if inspect.isclass(target) else type(target)
@@ -156,7 +156,7 @@ def _list_called(target: object) -> tuple[object, object]:
 
 
 def is_async(target: object) -> bool:
-    """Whether a call gives something to await: `target` is an `async def`, or the `__call__` of its class is one.
+    """Whether a call returns an awaitable: `target` is an `async def`, or the `__call__` of its class is one.
 
     >>> async def fetch(item):
     ...     return item
@@ -242,7 +242,7 @@ def defer(target: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Def
 
 
 def _name_arguments(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments by name, as in a config. A missing one is not reported: a sampler gets its dataset later."""
+    """Return all arguments by name, as in a config. Some may be missing: a sampler gets its dataset later."""
     label = target.__qualname__
     try:
         bound = inspect.signature(target).bind_partial(*args, **kwargs)
