@@ -9,8 +9,8 @@ costs         the cost of each process, hop and sink, from a probe or from the r
 payload       the typical item of a hop, and how many items share a packet
 layout        items per second of a layout of processes, and the best layout
 advice        config changes that raise the throughput, and a reason for each choice
-scaling       which stage gets a worker more or less while the run goes on
-what_if       what other settings would have given, for the report of a run
+scaling       decides which stage gets or loses a worker during a run
+what_if       estimates the effect of other settings, for the report of a run
 table         the tables for the terminal
 graph         Mermaid and SVG graphs
 """

@@ -2,7 +2,7 @@
 
 Each change is tried on the predicted throughput and suggested only if that grows by more than a tenth. Fusing saves a
 hop, but the two stages no longer work at the same time. It pays if their process is not the bottleneck, or if the
-machine is full. Hops whose mode the config forces are compared with `auto`.
+machine is full. Hops with a forced mode are compared with `auto`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from stagepipe.spec import WorkerRange
 from stagepipe.transport import PIPE, SHARED_MEMORY
 
 MIN_GAIN_RATIO = 1.1
-"""The predicted gain from which a change is suggested. The noise of a run hides a smaller one."""
+"""The minimum predicted gain of a suggested change. The noise of a run hides a smaller one."""
 
 _MIN_FUSION_GAIN_RATIO = 1.01
-"""The predicted gain that each fused pair must add to a step."""
+"""The minimum predicted gain of each fused pair in a step."""
 
 _MIN_TRIMMED_RATE_FRACTION = 0.97
 """Workers are removed while the rate stays above this share of the best one."""
 
 
 def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> tuple[PlanAdvice, ...]:
-    """Suggest changes, each on top of those before it; none if no change is predicted to gain a tenth.
+    """Suggest changes, each on top of the previous ones; none if no change is predicted to gain a tenth.
 
     `workers` holds the number of workers of each process of the plan.
     """
@@ -70,7 +70,7 @@ def estimate_fusions(
 ) -> tuple[FusionForecast, ...]:
     """Estimate each pair of neighbours as if only that pair were fused. It keeps the workers of its first process.
 
-    The processes of sinks are left out: `fuse` is no key of a sink.
+    The processes of sinks are left out, because a sink has no key `fuse`.
     """
     layout = make_layout(workers)
     fused = dict(iter_fusions(layout, costs))
@@ -88,7 +88,7 @@ def estimate_fusions(
 
 
 def _add_workers(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
-    """Add workers to the bottleneck, one at a time, as long as possible. Then remove those that hardly help."""
+    """Add workers to the bottleneck, one at a time, as long as possible. Then remove workers that hardly help."""
     best, candidate = layout, layout
     while True:
         index = _find_bottleneck(candidate, costs, budget)
@@ -135,7 +135,7 @@ def _predict_rate(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceB
 
 
 def _find_bottleneck(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> int | None:
-    """The index of the group that limits the rate; None if that is the machine or the consumer."""
+    """The index of the group that limits the rate; None if the machine or the consumer limits it."""
     limited_by = predict_throughput(layout, costs, budget.cpus).limited_by
     names = [get_group_name(group, costs) for group in layout]
     return names.index(limited_by) if limited_by in names else None
@@ -183,7 +183,7 @@ def _describe_changes(before: ProcessLayout, after: ProcessLayout, costs: Pipeli
 
 
 def _describe_fusions(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> str:
-    """Name the stages to fuse and the cost of the hops that this saves."""
+    """Name the stages to fuse and the cost of the saved hops."""
     fused_processes = {group.first_process for group in before} - {group.first_process for group in after}
     if not fused_processes:
         return ""
@@ -235,7 +235,7 @@ _MIN_RATIO_WITHOUT_DECIMALS = 10
 
 @dataclass(frozen=True)
 class ModeAdvice:
-    """The step to take, if one pays, and the costs after it, from which further advice starts."""
+    """The suggested step, if one pays, and the costs after it, on which further advice is based."""
 
     steps: tuple[PlanAdvice, ...]
     costs: PipelineCosts
@@ -249,7 +249,7 @@ def advise_modes(
     costs: PipelineCosts,
     budget: ResourceBudget,
 ) -> ModeAdvice:
-    """Advise `auto` for the forced modes that cost more, if that is predicted to gain a tenth."""
+    """Advise `auto` for forced modes that cost more, if that is predicted to gain a tenth."""
     costs_by_hop = {}
     for index, (process, hop) in enumerate(zip(plan.processes, plan.hops, strict=True)):
         payload = estimate_payload(
@@ -270,7 +270,7 @@ def advise_modes(
 
 
 def describe_forced_modes(hops: Sequence[HopForecast]) -> tuple[str, ...]:
-    """Say for each hop with a forced mode what that costs, and what the other would cost."""
+    """Describe, for each hop with a forced mode, its cost and the cost of the other mode."""
     return tuple(
         _describe_forced_mode(hop, hop.cost)
         for hop in hops
@@ -303,14 +303,14 @@ def _name_mode(mode: str) -> str:
 
 
 def _negotiate_freely(plan: Plan, index: int) -> HopPlan:
-    """The hop as it would be if the config did not force its mode."""
+    """The hop as it would be without a forced mode."""
     hop = plan.hops[index]
     receivers = plan.processes[index + 1].slot_count if index + 1 < len(plan.processes) else 1
     return replace(hop, rule=negotiate("auto", None, (plan.processes[index].slot_count, receivers), plan.curves))
 
 
 def _replace_hops(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCost]) -> PipelineCosts:
-    """The costs with these hops, whose stages may then be fused."""
+    """Copy the costs with these hops. Their stages may then become fusable."""
     free_hops = [
         _negotiate_freely(plan, index) if index in costs_by_hop else hop for index, hop in enumerate(plan.hops)
     ]
@@ -327,7 +327,7 @@ def _replace_hops(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, H
 
 
 def _get_override(plan: Plan, index: int) -> str:
-    """The override that frees a hop: in the stage after it, or else in the whole config."""
+    """The override that frees a hop: in the stage after it, or otherwise in the whole config."""
     target = plan.processes[index + 1].first_stage if index + 1 < len(plan.processes) else None
     if target is None or target.transport == "auto":
         return "transport.mode=auto"
@@ -350,7 +350,7 @@ def explain_layout(
     budget: ResourceBudget,
     bounds: Mapping[str, WorkerRange],
 ) -> Iterator[str]:
-    """Yield a line for each process in `names`, in pipeline order. `bounds`: within which their workers move.
+    """Yield a line for each process in `names`, in pipeline order. Their workers move within `bounds`.
 
     >>> bounds = {"decode": WorkerRange(1, 8)}
     >>> list(explain_layout(costs, layout, {"decode", "crop"}, budget, bounds))  # doctest: +SKIP
@@ -372,7 +372,7 @@ def explain_layout(
 
 
 def describe_auto_workers(workers: int, bounds: WorkerRange | None) -> str:
-    """Say what `auto` has become.
+    """Describe the resolved `workers: auto`.
 
     >>> describe_auto_workers(1, None), describe_auto_workers(2, WorkerRange(1, 8))
     ('1 worker (auto)', '2 workers (auto, 1-8)')

@@ -42,13 +42,14 @@ _NO_SINK_REASON = "the sink did not run, because what it writes would stay; `pla
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeFigures:
-    """What a probe measured.
+    """The measurements of a probe.
 
-    `results_by_process` are what the items of each process consist of. `sink_ns` is the time in sinks of the calling
-    process per item that arrives there: None if they did not run, 0 if there are none. For `sink_waiting_ns` of it they
-    take no CPU time. `part_samples` are the parts of each sink with workers. Other processes used `other_cpus` CPUs
-    meanwhile. The probe took `probed_s` after the start, without first calls. `items_before`: how many items the source
-    had sent when a stage got its first, by its name; more than `usual_items` if those before were dropped or passed by.
+    `results_by_process` describes the items that each process sent. `sink_ns` is the time in sinks of the calling
+    process per arriving item: None if they did not run, 0 if there are none. For `sink_waiting_ns` of it they use no
+    CPU. `part_samples` are the parts of each sink with workers. Other processes used `other_cpus` CPUs meanwhile. The
+    probe took `probed_s` after the start, without first calls. `items_before` has, by stage name, the number of items
+    that the source had sent when the stage got its first one. It exceeds `usual_items` if earlier items were dropped or
+    passed by.
     """
 
     record: RunRecord
@@ -65,7 +66,7 @@ class ProbeFigures:
 def build_forecast(
     plan: Plan, probe: ProbeFigures, machine: Machine, budget: ResourceBudget, auto_workers: tuple[str, ...] = ()
 ) -> model.Forecast:
-    """Build the forecast of `plan` from its probe. `budget` is what its workers may use of `machine`."""
+    """Build the forecast of `plan` from its probe. `budget` is the part of `machine` that its workers may use."""
     unseen = find_unseen_stages(plan, probe.record)
     record = drop_stages(probe.record, unseen)
     sinks = compute_sink_costs(plan, probe.part_samples)
@@ -114,7 +115,7 @@ def build_forecast(
 
 
 def _fold_rows(forecast: model.Forecast, rows: Mapping[str, str]) -> model.Forecast:
-    """Return the forecast with the rows of the config: an inner process counts in the row that it belongs to."""
+    """Return the forecast with the rows of the config: an inner process counts in its row."""
     stages: dict[str, model.StageForecast] = {}
     for stage in forecast.stages:
         row = rows[stage.name]
@@ -159,7 +160,7 @@ def _fold_rows(forecast: model.Forecast, rows: Mapping[str, str]) -> model.Forec
 
 
 def _name_rows(text: str, inner: Mapping[str, str]) -> str:
-    """Return a text with the rows of the config for its inner processes."""
+    """Replace the names of inner processes in a text by the rows of the config."""
     for name, row in inner.items():
         text = text.replace(name, row)
     text = re.sub(r"Fuse (\S+) into \1\b", r"Read \1 in one process", text)
@@ -167,7 +168,7 @@ def _name_rows(text: str, inner: Mapping[str, str]) -> str:
 
 
 def _name_limit(plan: Plan, limited_by: str) -> str:
-    """Name the sink instead of the consumer, if one sink is all that the calling process has to do."""
+    """Name the sink instead of the consumer, if one sink is the only work of the calling process."""
     item_sinks = [sink for sink in plan.sinks if not sink.writes_parts]
     return name_sink(item_sinks[0].target) if limited_by == CONSUMER and len(item_sinks) == 1 else limited_by
 

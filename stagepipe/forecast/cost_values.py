@@ -1,4 +1,4 @@
-"""The costs of a pipeline, and what its workers may use of the machine, as values."""
+"""The costs of a pipeline, and the resources that its workers may use, as values."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class ProcessCost:
     """The cost of a process with all its stages, per source item.
 
     Only `cpu_ns` includes its sides of the hops. `is_single_worker`: the process cannot have more than one worker.
-    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can. `config_path` is where an
-    override finds it: `stages.NAME`, or `sink`.
+    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can. `config_path` is its path
+    in overrides: `stages.NAME`, or `sink`.
     """
 
     name: str
@@ -26,15 +26,15 @@ class ProcessCost:
     loop_ns: float  # in the worker's loop
     cpu_ns: float  # CPU time, hops included
     memory_bytes: int  # of one worker
-    scheduled_fraction: float = 1.0  # share of its stages' time that is not spent waiting for a CPU
+    scheduled_fraction: float = 1.0  # share of its stages' time that is not a wait for a CPU
     is_single_worker: bool = False
     unfusable_reason: str = ""
-    has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
-    max_workers: int | None = None  # limited by its `cpus` or its GPU
+    has_own_threads: bool = False  # it sets `threads`, which a fused stage cannot set
+    max_workers: int | None = None  # limited by its `cpus`, its GPU, or the memory for parts
     gpus_per_worker: int = 0  # if its workers are spread over the GPUs (`device: cuda`)
     config_path: str = ""
-    is_measured: bool = True  # whether the probe brought items to all its stages; else it costs nothing here
-    start_ns: float = 0.0  # CPU time of one worker until it has sent its first item
+    is_measured: bool = True  # whether the probe brought items to all its stages; otherwise its costs are 0 here
+    start_ns: float = 0.0  # CPU time of one worker until it sent its first item
 
     @property
     def is_sink(self) -> bool:
@@ -59,7 +59,7 @@ class HopCost:
 class PipelineCosts:
     """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer.
 
-    `sink_ns` is the work of the sink per source item; for `sink_waiting_ns` of it the sink takes no CPU time.
+    `sink_ns` is the work of the sink per source item; for `sink_waiting_ns` of it the sink uses no CPU.
     """
 
     processes: tuple[ProcessCost, ...]
@@ -68,9 +68,9 @@ class PipelineCosts:
     sink_waiting_ns: float = 0.0
 
     def with_hops(self, hops: tuple[HopCost, ...]) -> PipelineCosts:
-        """Copy the costs with other hops, whose sides save CPU time in the processes at their ends.
+        """Copy the costs with other hops, and reduce the CPU time of the processes at their ends.
 
-        Work that is measured to take less CPU time than it lasts saves CPU time in proportion.
+        If a process used less CPU time than its work lasted, it saves CPU time in the same proportion.
         """
         processes = []
         for index, process in enumerate(self.processes):
@@ -89,10 +89,10 @@ def _sum_sides_ns(hops: Sequence[HopCost], index: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceBudget:
-    """What workers may use.
+    """The resources that workers may use.
 
-    `cpus` may be a fraction: other processes take the rest of the `machine_cpus`. `arena_bytes` of `memory_bytes` are
-    set aside as shared memory.
+    `cpus` may be a fraction: other processes use the rest of the `machine_cpus`. `arena_bytes` of `memory_bytes` are
+    reserved as shared memory.
     """
 
     cpus: float
@@ -103,7 +103,7 @@ class ResourceBudget:
 
     @classmethod
     def of_machine(cls, machine: Machine, arena_bytes: int) -> ResourceBudget:
-        """Return what a run may use that has the machine for itself."""
+        """Return the budget of a run that has the machine to itself."""
         return cls(
             cpus=float(machine.cpus),
             machine_cpus=machine.cpus,
@@ -116,8 +116,8 @@ class ResourceBudget:
 def compute_expected_cpus(free_cpus: float, machine_cpus: int) -> float:
     """Return the CPUs that a run can expect while other processes use the rest.
 
-    These are the free ones, or the share that a fair scheduler gives to one worker per CPU if that is more: a process
-    that takes one of two CPUs leaves a third of the time to each of three.
+    These are the free CPUs, or, if larger, the share that a fair scheduler gives to one worker per CPU: if a process
+    already uses one of two CPUs, it and two workers get a third of the time each.
 
     >>> compute_expected_cpus(2.0, 2), round(compute_expected_cpus(1.0, 2), 2), compute_expected_cpus(0.0, 2)
     (2.0, 1.33, 1.0)

@@ -1,11 +1,11 @@
-"""The cost of processes, hops and sinks per source item, from the record of a probe or of a whole run.
+"""Computes the cost of processes, hops and sinks per source item, from the record of a probe or of a whole run.
 
-A probe has one worker per stage and one item in flight, so no other stage slows down the one that is measured. It ends
-while items are on their way, so the number that a process has had says less than what each process before it makes of
-an item: that is extrapolated to a long run. A stage that got nothing at first, because a filter dropped the first
-items, gets more then. Of a stage that no item reached, the rate is not known.
+A probe has one worker per stage and one item in flight, so no other stage slows down the measured one. It ends while
+items are still in the pipeline, so the number of items that a process received understates its load. The load in a long
+run is therefore extrapolated from the outputs per item of the processes before it. A stage that got nothing at first,
+because a filter dropped the first items, gets more in a long run. If no item reached a stage, its rate is unknown.
 
-A whole run has all stages at work at once: waits for a CPU are taken out of what they measured.
+In a whole run, all stages work at once, so waits for a CPU are subtracted from their measured times.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from stagepipe.transport import PIPE
 
 @dataclass(frozen=True, kw_only=True)
 class PartSample:
-    """A part that a sink has written in a probe: `rows` in `write_ns`, and the first `half_rows` of them alone.
+    """A part that a sink wrote in a probe: `rows` in `write_ns`, and only its first `half_rows` in `half_write_ns`.
 
     The calling process took `collect_ns` to add it to a shard, `copy_ns` of it for the bytes. `item_bytes` is the size
-    of all `items` of the part in memory, of which `rows` were for this sink.
+    of all `items` of the part in memory; `rows` of them were for this sink.
     """
 
     items: int
@@ -52,10 +52,10 @@ class PartSample:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkCost:
-    """What an item costs that reaches a sink, with parts as large as those of a run.
+    """The cost of an item that reaches a sink, with parts as large as those of a run.
 
-    `write_ns` is the work of a writer, `collect_ns` that of the calling process. `rows` are written per item. A probe
-    has brought `items` to the sink.
+    `write_ns` is the work of a writer, `collect_ns` that of the calling process. `rows` is the number of rows per item.
+    The probe brought `items` items to the sink.
     """
 
     items: int
@@ -72,8 +72,8 @@ class SinkCost:
 def compute_sink_cost(samples: Sequence[PartSample], max_items: int, max_bytes: int) -> SinkCost:
     """Compute the cost of a sink from the parts of a probe. Parts of a run have at most `max_items` and `max_bytes`.
 
-    The time of two sizes of a part, the one half of the other, tells what a row costs and what a part: to open a file,
-    to write a footer. A part of a run has more rows.
+    The times of a whole and a half part separate the cost of a row from the cost of a part: opening a file, writing a
+    footer. A part of a run has more rows.
 
     >>> part = PartSample(items=8, rows=8, write_ns=1_080, half_rows=4, half_write_ns=1_040, item_bytes=800)
     >>> compute_sink_cost([part], max_items=1000, max_bytes=1_000_000).write_ns
@@ -100,7 +100,7 @@ def compute_sink_cost(samples: Sequence[PartSample], max_items: int, max_bytes: 
 
 
 def _estimate_row_ns(sample: PartSample) -> float:
-    """Return the time of a row; of a part that could not be halved, with its share of what the part costs."""
+    """Return the time of a row. If the part could not be halved, this includes a share of the part's cost."""
     if not sample.half_rows:
         return sample.write_ns / sample.rows
     return max(sample.write_ns - sample.half_write_ns, 0) / (sample.rows - sample.half_rows)
@@ -125,14 +125,14 @@ def list_sink_processes(plan: Plan) -> list[ProcessPlan]:
 
 
 _MIN_PROBED_ITEMS = 4
-"""Fewer items predict nothing: the first is left out, and the others may vary."""
+"""Fewer items allow no forecast: the first is left out, and the others may vary."""
 
 _MIN_STAGE_ITEMS = 2
-"""A stage that has had one item when the probe's time was over has not been seen: its first call may load a model."""
+"""A stage with only one item at the end of the probe's time counts as unseen: its first call may load a model."""
 
 
 def find_missing_items(record: RunRecord) -> str:
-    """Say why a probe allows no statement at all; empty if it does."""
+    """Say why a probe allows no forecast; empty if it does."""
     if record.items_in >= _MIN_PROBED_ITEMS:
         return ""
     if _was_cut_short(record):
@@ -141,9 +141,9 @@ def find_missing_items(record: RunRecord) -> str:
 
 
 def find_unseen_stages(plan: Plan, record: RunRecord) -> tuple[str, ...]:
-    """Return the names of the stages that the probe brought no items to; `sink` if none came out at the end.
+    """Return the names of the stages to which the probe brought no items; with `sink` if none came out at the end.
 
-    Their cost is not known. If the source has ended, one item is all that a stage gets.
+    Their cost is unknown. If the source has ended, one item per stage is enough.
     """
     needed = _MIN_STAGE_ITEMS if _was_cut_short(record) else 1
     stages = {stage.name: stage for stage in record.stages}
@@ -155,7 +155,7 @@ def find_unseen_stages(plan: Plan, record: RunRecord) -> tuple[str, ...]:
 
 
 def drop_stages(record: RunRecord, names: Collection[str]) -> RunRecord:
-    """Copy the record as if these stages took no time: it then bounds the rate from above."""
+    """Copy the record as if these stages took no time: its rate is then an upper bound."""
     stages = (
         msgspec.structs.replace(stage, items=0, busy_ns=0, repeated_ns=0, run_histogram=Histogram())
         if stage.name in names
@@ -166,7 +166,7 @@ def drop_stages(record: RunRecord, names: Collection[str]) -> RunRecord:
 
 
 def describe_unseen(record: RunRecord, names: tuple[str, ...], probed_s: float) -> str:
-    """Say which stages saw no item, and what ended the probe.
+    """Say which stages saw no item, and within how many items and how much time.
 
     >>> describe_unseen(record, ("model",), 60.0)  # doctest: +SKIP
     'model saw no item in 60 s and 12,000 source items'
@@ -189,14 +189,14 @@ def _was_cut_short(record: RunRecord) -> bool:
 
 @dataclass(frozen=True)
 class ItemFlow:
-    """Factors that turn counts of a probe into those of a long run: of each process, each hop, and the consumer."""
+    """Factors that turn counts of a probe into those of a long run: for each process, each hop, and the consumer."""
 
     processes: tuple[float, ...]
     hops: tuple[float, ...]
     consumer: float
 
     def scale(self, costs: PipelineCosts) -> PipelineCosts:
-        """Copy costs per source item of the probe as those of a long run."""
+        """Scale costs per source item from the probe to a long run."""
         processes = tuple(
             replace(
                 process,
@@ -223,13 +223,13 @@ class ItemFlow:
 def compute_item_flow(
     plan: Plan, record: RunRecord, sinks: Mapping[str, SinkCost], items_before: Mapping[str, int]
 ) -> ItemFlow:
-    """Compute the factors. `items_before`: what the source had sent when a stage got its first item, if it was late."""
+    """Compute the factors. `items_before`: items that the source had sent when a late stage got its first one."""
     source_items = max(record.items_in, 1)
     stages = {stage.name: stage for stage in record.stages}
     messages = {hop.source: hop.messages.total for hop in record.hops}
     factors: list[float] = []
     hop_factors: list[float] = []
-    ratio = parts_ratio = 1.0  # items that reach a process, to those of the source
+    ratio = parts_ratio = 1.0  # items that reach a process, per source item
     for process in plan.processes:
         stage = stages[process.name]
         received = stage.items + stage.passed_by if factors else source_items
@@ -240,7 +240,7 @@ def compute_item_flow(
         if factors:
             hop_factors.append(factors[-1] * _divide(ratio, ratio_before))
         sink = sinks.get(process.name)
-        if sink is not None:  # its cost is that of the items in its parts
+        if sink is not None:  # its cost is per item in its parts
             factors.append(_divide(parts_ratio * source_items, sink.items))
             continue
         factors.append(_divide(ratio * source_items, received))
@@ -253,7 +253,7 @@ def compute_item_flow(
 
 
 def describe_late_stages(record: RunRecord, items_before: Mapping[str, int]) -> tuple[str, ...]:
-    """Say which stage got its first item late; those after it did so for the same reason."""
+    """Say which stage got its first item late. Stages after it were late for the same reason."""
     return tuple(
         f"{name} got its first item after {items:,} of {record.items_in:,} source items: the forecast begins there"
         for name, items in list(items_before.items())[:1]
@@ -261,7 +261,7 @@ def describe_late_stages(record: RunRecord, items_before: Mapping[str, int]) -> 
 
 
 def _divide_output(process: ProcessPlan, received: int, sent: int) -> float:
-    """What a process makes of an item. The items of a group that it has begun do not count."""
+    """Return the number of outputs of a process per item. Items of an unfinished group do not count."""
     if process.sends_chunks:  # one message for many items
         return 1.0
     group_items = process.first_stage.items_per_output
@@ -275,11 +275,11 @@ def _divide(value: float, count: float) -> float:
 
 
 _MAX_COST = 1e14
-"""ns of an item, a day; bytes, 100 TB. A probe never finds so much."""
+"""In ns per item, a day; in bytes, 100 TB. No probe finds that much."""
 
 
 def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
-    """Copy the costs of `plan` with what it allows. That comes from the plan alone, also for costs from a file."""
+    """Copy the costs of `plan` with its restrictions. They come only from the plan, even for costs from a file."""
     processes = []
     for index, (process, cost) in enumerate(zip(plan.processes, costs.processes, strict=True)):
         previous = plan.processes[index - 1] if index else None
@@ -299,7 +299,7 @@ def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
 
 
 def make_unmeasured_costs(plan: Plan) -> PipelineCosts:
-    """Return costs that say only what `plan` allows: no process of it is measured."""
+    """Return costs that contain only the restrictions of `plan`: no process is measured."""
     processes = tuple(
         ProcessCost(
             name=process.name,
@@ -317,7 +317,7 @@ def make_unmeasured_costs(plan: Plan) -> PipelineCosts:
 
 
 def fits_plan(costs: PipelineCosts, plan: Plan) -> bool:
-    """Whether costs from a file can be those of `plan`: of the same stages, none below zero, none absurd."""
+    """Whether costs from a file can belong to `plan`: they have the same stages, and no negative or absurd values."""
     stages = [(process.name, process.stages[-1].name) for process in plan.processes]
     parts: list[ProcessCost | HopCost] = [*costs.processes, *costs.hops]
     values = [value for part in parts for value in astuple(part)]
@@ -329,9 +329,9 @@ def fits_plan(costs: PipelineCosts, plan: Plan) -> bool:
 
 
 def _find_max_workers(process: ProcessPlan, plan: Plan) -> int | None:
-    """The most workers that a process may have; None without a limit.
+    """The maximum number of workers of a process; None without a limit.
 
-    One for each of its CPUs, one for its GPU; for a sink, as many as have memory for their parts.
+    One for each of its CPUs, or one for its GPU; for a sink, as many as have memory for their parts.
     """
     first = process.first_stage
     if first.device is not None and first.device.startswith("cuda:"):
@@ -343,7 +343,7 @@ def _find_max_workers(process: ProcessPlan, plan: Plan) -> int | None:
 def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
     """Say why a process cannot be fused into the one before it; empty if it can.
 
-    These are the config's rules for `fuse`, and reasons to keep apart what would not run or yield the same.
+    These are the config's rules for `fuse`, and cases in which the fused stages would fail or give other results.
     """
     first = process.first_stage
     previous_threads = previous.first_stage.threads if previous else None
@@ -365,7 +365,7 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
 
 
 def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]:
-    """List the keys that all stages of a process would get from one of them: whether it sets each, and the reason."""
+    """List the keys of one stage that would apply to all stages of its process: whether each is set, and the reason."""
     return [
         (bool(stage.env), f"{subject} sets `env`"),
         (stage.cpus is not None, f"{subject} sets `cpus`"),
@@ -377,36 +377,39 @@ def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]
 
 
 _MIN_TRIMMED_COUNT = 3
-"""From this many durations on, the mean leaves out the largest: the first item pays for late loading and new pages."""
+"""From this number of durations on, the mean omits the largest: the first item pays for late imports and new pages."""
 
 _SKIPPED_ITEMS_DIVISOR = 3
 """Costs are extrapolated from the items after the first third."""
 
 _WORKER_LOOP_TIMINGS = 1.5
-"""Time of a worker's loop per item, which fusing saves, in units of what timing a hop costs on this machine: both are
-Python code of the same kind. Measured as the CPU time of a stage that does nothing, without its hops and its call."""
+"""Time of a worker's loop per item, which fusing saves, in units of the timing cost of a hop on this machine: both are
+Python code of the same kind. Measured as the CPU time of a stage that does nothing, without its hops and its call.
+"""
 
 _STAGE_CALL_TIMINGS = 1.0
-"""Time of a stage's call besides its function, which fusing keeps, in the same unit."""
+"""Time of a stage's call outside its function, which fusing keeps, in the same unit."""
 
 _PROBE_WAKE_UP_CPU_NS = 300_000
 """CPU time per item for waking up: in a probe a process sleeps before each item, in a run it rarely does."""
 
 _PROBE_POLLING_CPU_FRACTION = 0.1
-"""CPU time, as a share of the elapsed time, that a process of a probe spends on polling at most: 8 % were measured of a
-source that waits for a stage of 20 ms while other programs use both CPUs."""
+"""Maximum CPU time, as a share of the elapsed time, that a process of a probe spends on polling: 8 % were measured for
+a source that waits for a stage of 20 ms while other programs use both CPUs.
+
+"""
 
 _MAX_QUICK_CALL_NS = 100_000
-"""A call that takes less did not wait for a CPU: the scheduler takes it away for longer."""
+"""A call below this did not wait for a CPU, because the scheduler preempts for longer."""
 
 _PROMPT_CALL_PERCENTILE = 10
 _MAX_SLEEPING_CPU_FRACTION = 0.25
-"""A stage with a larger share of CPU time may compute, and wait for a CPU that three others use."""
+"""A stage with a larger share of CPU time may be computing on a CPU that it shares with three others."""
 _SCHEDULER_SLICE_NS = 3_000_000
 """`base_slice_ns` of the kernel from 8 CPUs on (kernel/sched/fair.c); a shorter call is rarely interrupted."""
 
 _MIN_CPU_BOUND_FRACTION = 0.7
-"""Ratio of CPU time to working time from which a stage counts as CPU-bound. A smaller gap is noise, not waiting."""
+"""From this ratio of CPU time to working time on, a stage counts as CPU-bound. A smaller gap is noise, not waiting."""
 
 
 def compute_costs(
@@ -421,9 +424,9 @@ def compute_costs(
 ) -> PipelineCosts:
     """Compute the costs from a probe of `plan`; `probe_results` are by process name.
 
-    `sink_ns` is the time in sinks of the calling process per item that arrives there, `sink_waiting_ns` what of it is
-    no CPU time. `sinks` are those with workers, by process name. A stage that the probe did not reach costs nothing.
-    `items_before`: what the source had sent when a stage got its first item, if that was late.
+    `sink_ns` is the time in sinks of the calling process per arriving item; for `sink_waiting_ns` of it they use no
+    CPU. `sinks` are those with workers, by process name. A stage that the probe did not reach costs nothing.
+    `items_before`: items that the source had sent when a late stage got its first one.
     """
     items = max(record.items_in, 1)
     unseen = find_unseen_stages(plan, record)
@@ -481,7 +484,7 @@ class _SchedulerTimes:
 def _scale_to_run(
     sink: SinkCost, times: _SchedulerTimes, stage_records: Sequence[StageRecord]
 ) -> tuple[_SchedulerTimes, list[StageRecord]]:
-    """Return what a writer would have counted with the parts of a run, each written once; it never waited for a CPU."""
+    """Return a writer's figures for parts of a run's size, each written once, without waits for a CPU."""
     [stage] = stage_records
     ratio = sink.write_ns * sink.items / max(stage.run_histogram.sum_ns, 1)
     calls = Histogram.from_values_ns([round(sink.write_ns * sink.items / max(stage.items, 1))] * stage.items)
@@ -527,14 +530,14 @@ def _compute_process_cost(
 
 
 def _estimate_start_ns(probe_result: ProbeResult, starting_ns: int) -> float:
-    """The CPU time of a worker until its first item, which may load a model; before that, the time that it took."""
+    """The CPU time of a worker until its first item, which may load a model; if that is unknown, the elapsed time."""
     return float(probe_result.cpu_ns[0] if probe_result.cpu_ns else max(starting_ns, 0))
 
 
 def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> float:
     """The CPU time per item in a run: the measured time if the stage waits or is multithreaded, else its work.
 
-    The measured time of a single-threaded stage includes waking up, which a run does not.
+    The measured time of a single-threaded stage includes wake-ups, which are rare in a run.
     """
     probe_overhead_ns = _PROBE_WAKE_UP_CPU_NS + _PROBE_POLLING_CPU_FRACTION * elapsed_ns
     is_multithreaded = measured_ns > MIN_MULTITHREADED_CPU_RATIO * work_ns + probe_overhead_ns
@@ -543,10 +546,10 @@ def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> f
 
 
 def _sum_prompt_calls_ns(stage: StageRecord, cpu_ns: float) -> float:
-    """The time of all calls if none waited for a CPU, by the quickest tenth of them; 0 if it is unknown.
+    """The time of all calls without waits for a CPU, estimated from the quickest tenth of them; 0 if unknown.
 
-    Those of a stage that computes for longer than the scheduler's slice may all have waited: its CPU time tells more.
-    `cpu_ns` is that of the process.
+    All calls of a stage that computes for longer than the scheduler's slice may have waited: its CPU time tells more.
+    `cpu_ns` is the CPU time of the process.
     """
     prompt_ns = stage.run_histogram.percentile_ns(_PROMPT_CALL_PERCENTILE) * (stage.items + stage.retries)
     is_computing = cpu_ns > _MAX_SLEEPING_CPU_FRACTION * prompt_ns
@@ -559,7 +562,7 @@ def _sum_prompt_calls_ns(stage: StageRecord, cpu_ns: float) -> float:
 def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, min_work_ns: float) -> float:
     """The share of `run_ns` that remains without the waits for a CPU.
 
-    Some of these waits happened outside the functions, so the rest is at least `min_work_ns`.
+    Some of these waits happened outside the functions, so at least `min_work_ns` remains.
     """
     if run_ns <= 0:
         return 1.0
@@ -581,8 +584,8 @@ def compute_trimmed_mean_ns(durations: Histogram) -> float:
 def get_pickling_cost(hop: HopRecord) -> HopCost:
     """The median cost of pickling a message (`send_ns`) and of unpickling it (`receive_ns`).
 
-    The first message that a process unpickles may import a library. If there is hardly another one, as of the batches
-    of a probe, unpickling is taken to cost no more than pickling does.
+    The first message that a process unpickles may import a library. If there are hardly any others, as for the batches
+    of a probe, unpickling is assumed to cost no more than pickling.
     """
     send_ns, receive_ns = (float(hop.phase_histograms[phase].percentile_ns(50)) for phase in ("encode_ns", "decode_ns"))
     is_known = hop.phase_histograms["decode_ns"].count >= _MIN_TRIMMED_COUNT
@@ -598,8 +601,8 @@ def _get_second_largest_ns(durations: Histogram) -> int:
 def compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
     """The cost of a hop: pickling as measured, carrying as predicted.
 
-    Carrying is not measured, because each message of a probe wakes its reader up, which few messages of a run do. The
-    sender pays for the copy. The rest is split evenly between the two sides.
+    Carrying is not measured, because each message of a probe wakes up its reader; few messages of a run do. The sender
+    pays for the copy. The rest is split evenly between the two sides.
     """
     messages_per_item = hop.messages.total / items
     copy_ns = min(float(hop.phase_histograms["copy_ns"].percentile_ns(50)), float(carrying_ns))
@@ -614,8 +617,8 @@ def compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
 def compute_run_ns(stage: StageRecord, process: ProcessPlan) -> float:
     """The time in a stage's function per input item.
 
-    For an order point it is all busy time without the first item, because making a group belongs to no single item.
-    Attempts that failed and were repeated are part of the time.
+    For an order point it is all busy time without the first item, because making a group belongs to no single item. It
+    includes failed attempts that were repeated.
     """
     if process.role is ProcessRole.ORDER_POINT and stage.name == process.name:
         first_item_ns = stage.run_histogram.max_ns - _get_second_largest_ns(stage.run_histogram)
@@ -624,7 +627,7 @@ def compute_run_ns(stage: StageRecord, process: ProcessPlan) -> float:
 
 
 def _extrapolate_to_all_items_ns(final_ns: int, sampled_ns: Sequence[int], items_sent: int) -> float:
-    """Estimate the time of all items from its growth over the later ones; 0 if nothing is known.
+    """Estimate the time of all items from its growth over the later ones; 0 if unknown.
 
     The growth counts from the last sampled item, or from the one a third into the items if that is earlier, but never
     from the first: the first item of a process pays for late loading.
@@ -656,7 +659,7 @@ def compute_run_costs(plan: Plan, record: RunRecord) -> PipelineCosts:
 
 
 def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
-    """The work of a process on the hop that it sends over, and on the one that it receives from."""
+    """The work of a process on its outgoing and its incoming hop."""
     names = {stage.name for stage in load.member_stages}
     scale = load.scheduled_share / items
     send_ns = sum(side.spent_ns for side in load.hop_sides if side.hop.source in names)
@@ -665,8 +668,8 @@ def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
 
 
 def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCost:
-    scheduled = load.scheduled_share if load.is_evidence else 0.0  # what it did with its only part is no steady cost
-    slow_ns = min(load.slow_calls_ns, load.run_ns)  # once in a worker: more workers would not share them
+    scheduled = load.scheduled_share if load.is_evidence else 0.0  # the time for a single part is no steady cost
+    slow_ns = min(load.slow_calls_ns, load.run_ns)  # once per worker: more workers would not share it
     work_ns = (load.work_ns - slow_ns) * scheduled / items
     run_ns = min((load.run_ns - slow_ns) * scheduled / items, work_ns)
     first = load.member_stages[0]

@@ -1,13 +1,12 @@
-"""The items per second of a layout of processes on a machine, its bottleneck, and the best layout.
+"""Predicts the items per second of a layout of processes and its bottleneck, and finds the best layout.
 
 In a chain with bounded queues, the process with the most work per item and worker limits the rate (Kleinrock, Queueing
 Systems I, 1975). If the CPUs are saturated before that, the CPU time of all processes limits it.
 
-Of all layouts, those with the highest predicted rate are best. Among those that come close to it, the one that takes
-the least CPU time is chosen, and then the one with the fewest processes. A layout reaches a rate if each of its groups
-does, so for a given rate the cheapest one is a shortest path over the places where the chain can be cut (Bellman,
-Dynamic Programming, 1957). The highest rate that has a path within the budget is found by bisection. The search is
-exact and takes milliseconds for tens of stages.
+The best layout comes close to the highest predicted rate with the least CPU time, and then with the fewest processes. A
+layout reaches a rate if each of its groups does. For a given rate, the cheapest layout is therefore a shortest path
+over the places where the chain can be cut (Bellman, Dynamic Programming, 1957). Bisection finds the highest rate that
+has a path within the budget. The search is exact and takes milliseconds for tens of stages.
 """
 
 from __future__ import annotations
@@ -31,17 +30,19 @@ _MIN_COST_NS = 100
 """A lower bound, so that a process without work has a finite rate."""
 
 MAX_BUSY_WORKERS_PER_CPU = 4
-"""The most workers per CPU for a stage that uses a quarter of one, and in any case where nobody has asked for more.
+"""Maximum workers per CPU for a stage that uses a quarter of one, and for any stage unless the config sets more.
 
 Measured on two CPUs with naps of 2 and 20 ms: 8 workers give 1.5 and 1.9 times the rate of 4, at 12 MB each.
 """
 
 _MAX_WAITING_WORKERS_PER_CPU = 16
 """The same for a stage that only waits (for a network or a disk): naps of 10 ms in 16 workers on two CPUs are 1.9 times
-as fast as in 8. More are seldom useful: whatever it waits for is the limit by then."""
+as fast as in 8. More workers are seldom useful, because the awaited resource is then the limit.
+
+"""
 
 _SEVERAL_WORKERS_CPU_NS = 4_000
-"""CPU time per item for dealing items to several workers and restoring their order.
+"""CPU time per item for distributing items to several workers and restoring their order.
 
 Measured with two workers instead of one, on two CPUs: 1.5 to 4 us for integers, 5 to 7 for samples of a `dataset`.
 """
@@ -88,12 +89,12 @@ def get_members(group: FusedGroup, costs: PipelineCosts) -> tuple[ProcessCost, .
 
 
 def get_group_name(group: FusedGroup, costs: PipelineCosts) -> str:
-    """The name of a group: that of its first process."""
+    """The name of a group, which is the name of its first process."""
     return costs.processes[group.first_process].name
 
 
 def compute_work_ns(group: FusedGroup, costs: PipelineCosts) -> float:
-    """The work of a group per source item, in ns: its functions, one loop and its sides of the hops to others."""
+    """The work of a group per source item, in ns: its functions, one loop and its sides of the outer hops."""
     members = get_members(group, costs)
     receive_ns = costs.hops[group.first_process - 1].receive_ns if group.first_process else 0.0
     process_ns = sum(member.run_ns + member.call_ns for member in members) + members[0].loop_ns
@@ -101,9 +102,9 @@ def compute_work_ns(group: FusedGroup, costs: PipelineCosts) -> float:
 
 
 def compute_cpu_ns(group: FusedGroup, costs: PipelineCosts) -> float:
-    """The CPU time of a group per source item: that of its members without the hops between them, and with one loop.
+    """The CPU time of a group per source item: the sum of its members, without their inner hops and with one loop.
 
-    Several workers share the items, which costs a little more.
+    Several workers add the cost of sharing the items.
     """
     members = get_members(group, costs)
     saved_ns = sum(costs.hops[index].total_ns for index in range(group.first_process, group.last_process))
@@ -113,14 +114,14 @@ def compute_cpu_ns(group: FusedGroup, costs: PipelineCosts) -> float:
 
 
 def compute_memory_bytes(group: FusedGroup, costs: PipelineCosts) -> int:
-    """The memory of a group's workers: each has one Python, and what its members load beside it."""
+    """The memory of a group's workers: each has one Python process and the data that its members load."""
     base_bytes = min(process.memory_bytes for process in costs.processes)
     loaded_bytes = sum(member.memory_bytes - base_bytes for member in get_members(group, costs))
     return group.workers * (base_bytes + loaded_bytes)
 
 
 def compute_start_ns(group: FusedGroup, costs: PipelineCosts) -> float:
-    """The CPU time that the group's workers take to start: each starts one Python and builds all its members."""
+    """The CPU time to start the group's workers: each starts one Python process and builds all its members."""
     base_ns = min(process.start_ns for process in costs.processes)
     built_ns = sum(member.start_ns - base_ns for member in get_members(group, costs))
     return group.workers * (base_ns + built_ns)
@@ -143,7 +144,7 @@ def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float)
 
 
 def count_max_workers(group: FusedGroup, costs: PipelineCosts, budget: ResourceBudget) -> int:
-    """The most workers that a group may have: one if a member must run in one process, else as many as have GPUs."""
+    """The maximum number of workers of a group: one if a member requires that, else its limits or the CPUs set it."""
     members = get_members(group, costs)
     if any(member.is_single_worker for member in members):
         return 1
@@ -167,7 +168,7 @@ def fits_in_memory(layout: ProcessLayout, costs: PipelineCosts, budget: Resource
 
 
 def iter_fusions(layout: ProcessLayout, costs: PipelineCosts) -> Iterator[tuple[int, ProcessLayout]]:
-    """Yield each layout that fuses one more pair of neighbours, with the index of the process that moves."""
+    """Yield each layout that fuses one more pair of neighbours, with the index of the second process."""
     for index, (before, after) in enumerate(pairwise(layout)):
         if not costs.processes[after.first_process].unfusable_reason:
             fused = FusedGroup(before.first_process, after.last_process, before.workers)
@@ -180,22 +181,22 @@ def with_workers(layout: ProcessLayout, group_index: int, workers: int) -> Proce
 
 
 _MIN_RATE_FRACTION = 0.97
-"""Share of the highest rate that is close to it. The forecast is not more precise."""
+"""A rate with this share of the highest one counts as close. The forecast is not more precise."""
 
 _MAX_PLANNED_UTILIZATION = 0.95
-"""Share of its time that a worker may be planned to work: items take different times, and queues are short."""
+"""Maximum planned utilization of a worker: items take different times, and queues are short."""
 
 _MIN_RUN_NS = 60e9
-"""The CPU time of a start must pay within a run of this length, so a model is loaded no more often than it pays."""
+"""The CPU time of a start must pay within a run of this length, so that a model is not loaded too often."""
 
 _MIN_RUN_STARTS = 10
-"""A run is taken to last at least this many times as long as one start of each process."""
+"""A run is assumed to last at least this many times as long as one start of each process."""
 
 _MIN_CPU_SHARE = 0.1
 """A smaller share of a CPU does not count as one."""
 
 _MAX_WORKERS = 1 << 16
-"""More than any search has a reason for."""
+"""An upper bound that no search reaches."""
 
 _MIN_ITEMS_PER_S = 1e-6
 _BISECTION_STEPS = 60
@@ -203,7 +204,7 @@ _BISECTION_STEPS = 60
 
 @dataclass(frozen=True)
 class ProcessChoice:
-    """What is open about a process.
+    """The open choices for a process.
 
     The search chooses `workers` if it is None, and within it if it is a range. `may_fuse`: the search may put the
     process into the one before it.
@@ -225,8 +226,8 @@ class _PathCost:
 def choose_layout(costs: PipelineCosts, choices: Sequence[ProcessChoice], budget: ResourceBudget) -> ProcessLayout:
     """Choose the layout with the highest rate within `budget`. `choices` has an entry for each process of `costs`.
 
-    A share of a CPU counts as a whole one: others may end, and a worker too many costs less than one too few. If no
-    layout fits the budget, the one that takes the least memory is chosen.
+    A fraction of a CPU counts as a whole one: other programs may end, and an extra worker costs less than a missing
+    one. If no layout fits the budget, the layout with the least memory is chosen.
     """
     whole_cpus = max(math.ceil(budget.cpus - _MIN_CPU_SHARE), 1)
     search = _Search(costs, choices, replace(budget, cpus=float(whole_cpus)))
@@ -307,7 +308,7 @@ class _Search:
         return min(workers, most) if needed <= most else None
 
     def _load(self, group: FusedGroup, items_per_s: float) -> float:
-        """The CPUs that a group takes at the rate, its start spread over the run."""
+        """The CPUs that a group uses at the rate, with its start spread over the run."""
         working = compute_cpu_ns(group, self._costs) * items_per_s / 1e9
         return working + compute_start_ns(group, self._costs) / self._run_ns
 

@@ -1,7 +1,7 @@
-"""The forecast as values: what `stagepipe plan` prints, and its JSON in the schema `stagepipe.plan/2`.
+"""The forecast as values: the content of `stagepipe plan`, and its JSON in the schema `stagepipe.plan/2`.
 
 Pure; runs in the caller's process. Durations are integers in ns, sizes are in bytes, and rates are source items per
-second. Within a schema version a field may be added; none is renamed or removed.
+second. Within a schema version, fields may be added but not renamed or removed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SCHEMA = "stagepipe.plan/2"
 
 
 class MachineSummary(msgspec.Struct, frozen=True):
-    """The CPUs and the memory that the run may use, and what other processes left of them during the probe."""
+    """The CPUs and the memory that the run may use, and the part that was free during the probe."""
 
     cpus: int
     memory_bytes: int
@@ -26,11 +26,10 @@ class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
     """One stage; the source is the first. `process` is the name of the first stage in its process.
 
     `suggested_workers` is the number that `workers: auto` would choose if all stages had it; 0 if it would fuse the
-    stage into the process before it. `run_ns` is the time in
-    the stage's function per input item, and `items_per_source_item` the number of input items per source item. `when`
-    is the stage's condition, as the config writes it; items that do not match are no input.
-    `cpu_ns` is the CPU time per source item, hops included, and `memory_bytes` the memory of one worker. Both belong to
-    the whole process: only its first stage has them, the others have 0.
+    stage into the process before it. `run_ns` is the time in the stage's function per input item, and
+    `items_per_source_item` the number of input items per source item. `when` is the stage's condition as in the config;
+    other items do not count as input. `cpu_ns` is the CPU time per source item, hops included, and `memory_bytes` the
+    memory of one worker. Both belong to the whole process: only its first stage has them, the others have 0.
     """
 
     name: str
@@ -49,8 +48,8 @@ class PieceForecast(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of an item: a buffer, or a value inside the pickle. `name` is its path in the item.
 
     `mode` is `pipe`, `shared_memory` or `pickle`. The sizes are those of the probed items. `shape` is empty if it
-    varies. `is_in_arena`: the piece is in shared memory already and is not copied. `pipe_ns` and `shared_memory_ns` are
-    the costs of carrying this piece alone; a piece inside the pickle has none.
+    varies. `is_in_arena`: the piece is already in shared memory and is not copied. `pipe_ns` and `shared_memory_ns` are
+    the costs of carrying only this piece; a piece inside the pickle has none.
     """
 
     name: str
@@ -97,7 +96,7 @@ class HopForecast(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "
 
 
 class MemoryForecast(msgspec.Struct, frozen=True):
-    """The memory of all workers, and the most shared memory that the run may take besides."""
+    """The memory of all workers, and the maximum shared memory of the run in addition."""
 
     workers_bytes: int
     shared_limit_bytes: int
@@ -118,9 +117,9 @@ class FusionForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanAdvice(msgspec.Struct, frozen=True):
-    """A suggested change of the config, on top of those before it.
+    """A suggested change of the config, on top of the previous ones.
 
-    `overrides` can be appended to the command, `text` explains them. The rates are predicted.
+    Append `overrides` to the command; `text` explains them. The rates are predicted.
     """
 
     overrides: tuple[str, ...]

@@ -79,7 +79,7 @@ def _make_typical_buffer(name: str, pieces: Sequence[PieceSample]) -> PayloadBuf
 def _make_piece(
     name: str, pieces: Sequence[PieceSample], mode: str, standalone_decision: TransferDecision | None
 ) -> PieceForecast:
-    """A piece. `standalone_decision`: for an item that holds nothing else; None for a piece inside the pickle."""
+    """A piece. `standalone_decision` is for an item with only this piece; None for a piece inside the pickle."""
     typical = _make_typical_buffer(name, pieces)
     sizes = [piece.nbytes for piece in pieces]
     return PieceForecast(
@@ -100,16 +100,16 @@ _PACKET_BYTES = 4096
 _ENTRY_HEADER_BYTES = 48
 _MIN_BLOCK_ITEM_BYTES = 1341
 _BLOCK_BYTES = 32 << 10
-"""Larger items that fit a packet share a block of this size, and its packet: `transport/chunk.py`."""
+"""Larger items that fit a packet share a block of this size and the packet of the block: `transport/chunk.py`."""
 _MAX_OWN_WORK_NS = 10_000_000
-"""A message holds no more work of its sender, transport included: `MessageLimit` in `runtime/worker/upkeep.py`."""
+"""Maximum work of the sender in a message, transport included: `MessageLimit` in `runtime/worker/upkeep.py`."""
 _TRANSPORT_NS = 5_000
 _MAX_READER_WORK_NS = 200_000
-"""A message holds no more work for its reader."""
+"""Maximum work of the reader in a message."""
 _ENTRY_COST_FRACTION = 0.5
-"""What an item in a shared packet costs even so, as a share of a packet of its own. Measured with small dicts."""
+"""The cost of an item in a shared packet, as a share of a separate packet. Measured with small dicts."""
 _CHUNK_NS = 1_000_000
-"""A chunk holds so much work of the dataset, and at most `_MAX_CHUNK_ITEMS`."""
+"""The work of the dataset in a chunk, which also has at most `_MAX_CHUNK_ITEMS`."""
 _MAX_CHUNK_ITEMS = 384
 _MAX_CHUNK_BYTES = 1 << 20
 
@@ -120,7 +120,7 @@ def share_packets(
     items_by_hop: Sequence[float],
     pipes_only: Collection[int] = (),
 ) -> PipelineCosts:
-    """Take into account that small items share packets.
+    """Reduce the costs for small items that share packets.
 
     `items_by_hop`: messages per source item in the probe. `pipes_only`: the hops whose mode is forced to be a pipe.
     """
@@ -136,7 +136,7 @@ def share_packets(
 def _count_entries(
     costs: PipelineCosts, index: int, payload: HopPayload | None, items: float, *, uses_blocks: bool
 ) -> int:
-    """The number of items that share a packet of a hop when its reader is behind."""
+    """The number of items that share a packet of a hop when its reader lags behind."""
     if payload is None or items <= 0 or "memory" in payload.decision.pickle_mode or not _is_in_pipe(payload):
         return 1
     reader_ns = costs.processes[index + 1].run_ns if index + 1 < len(costs.processes) else costs.sink_ns
@@ -157,7 +157,7 @@ def _count_bytes(payload: HopPayload) -> int:
 
 
 def spread_over_chunks(plan: Plan, costs: PipelineCosts, payloads: Sequence[HopPayload | None]) -> PipelineCosts:
-    """Take into account that the source, the readers and `Batch` exchange chunks: one message for many items.
+    """Reduce the costs if the source, the readers and `Batch` exchange chunks: one message for many items.
 
     The samples are copied into a chunk, and from there into the batch.
     """

@@ -1,12 +1,12 @@
-"""Which stage gets a worker more or less while the run goes on. Pure: it sees no clock and no process.
+"""Decides which stage gets or loses a worker during a run. Pure: it reads no clock and no process.
 
-Once a second or more often it gets the counters of the run and what is free of the machine. What an item cost each
-process lately goes through the model of `stagepipe plan` (`predict_throughput`). A worker is added where that predicts
-a gain above the measured noise that pays for its start; one is retired where it is of no use and in the way. Each
-change is a trial: what does not bring what was predicted is taken back, and not tried again for a while.
+Once a second or more often it gets the counters of the run and the free resources of the machine. The recent cost of an
+item in each process goes through the model of `stagepipe plan` (`predict_throughput`). A worker is added if the
+predicted gain is above the measured noise and pays for the start; a worker is retired if it is idle and its resources
+are needed. Each change is a trial: without the predicted gain it is reverted, and not tried again for a while.
 
-At a steady load the layout stays as it is. A *shift* sets it in motion again: an item costs a process more or less
-than before, beyond the noise, or other programs come or go.
+At a steady load the layout stays as it is. A *shift* allows changes again: the cost of an item in a process changes
+beyond the noise, or other programs start or end.
 """
 
 from __future__ import annotations
@@ -39,59 +39,59 @@ from stagepipe.report import CONSUMER, LiveRun, LiveStage, format_gain
 _NS: Final = 1_000_000_000
 
 _MIN_BLOCK_NS: Final = 400_000_000
-"""Workers write their counters every 0.1 s: over a shorter time what they count is of different moments."""
+"""Workers write their counters every 0.1 s: within a shorter block, the counts are of different moments."""
 
 _MIN_BLOCK_ITEMS: Final = 4
 _MAX_BLOCKS: Final = 16
 _COST_BLOCKS: Final = 8
-"""The cost of an item is its mean over so many blocks at most."""
+"""The cost of an item is its mean over at most this number of blocks."""
 
 _UNKNOWN_NOISE: Final = 0.15
-"""The relative noise of a block until some have been measured."""
+"""The assumed relative noise of a block until enough are measured."""
 
 _MIN_NOISE_BLOCKS: Final = 4
 _MIN_SHIFT: Final = 0.25
 _SHIFT_SIGMAS: Final = 4.0
-"""A cost has shifted if a block differs from those before by so many times its noise, and by a quarter."""
+"""A cost has shifted if a block differs from the earlier ones by this many times its noise, and by a quarter."""
 
 _MIN_SHIFTED_CPUS: Final = 0.4
-"""Other programs have come or gone if they use so many CPUs more or less."""
+"""Other programs have started or ended if their CPU use changes by this much."""
 
 _MIN_LIMITING_SHARE: Final = 0.5
-"""What a process with less work than this share of the most costs makes no difference to the layout."""
+"""A process with less work than this share of the maximum makes no difference to the layout."""
 
 _MIN_GAIN: Final = 0.06
 _SETTLED_GAIN: Final = 0.12
-"""The gain that a change must promise: while the layout follows a shift, and at a steady load."""
+"""The minimum gain of a change: while the layout follows a shift, and at a steady load."""
 
 _GAIN_SIGMAS: Final = 2.5
 _MIN_UTILIZATION: Final = 0.8
-"""A stage whose workers wait more than the rest of their time is not what limits."""
+"""A stage whose workers are busy for a smaller share of their time does not limit."""
 
 _MIN_TRIAL_NS: Final = int(0.9 * _NS)
 _MAX_TRIAL_NS: Final = 5 * _NS
-"""A trial is over as soon as the gain has come, and at the latest after this time."""
+"""A trial ends as soon as the gain has come, or after this time if the noise is small enough to judge."""
 
 _LONG_TRIAL_NS: Final = 10 * _NS
-"""So long if the noise does not tell before."""
+"""A trial ends after this time even within the noise."""
 
 _LONGEST_TRIAL_NS: Final = 20 * _NS
-"""A trial of slow items waits for some of them, but not for longer."""
+"""A trial with slow items waits for some of them, but not for longer."""
 
 _MIN_TRIAL_ITEMS: Final = 12
 _MIN_GAIN_SHARE: Final = 0.3
-"""The share of the predicted gain that must come."""
+"""The share of the predicted gain that a change must reach."""
 
 _MAX_LOSS: Final = 0.05
-"""A retired worker is taken back if the rate falls by more, beyond the noise."""
+"""A retired worker is replaced if the rate falls by more, beyond the noise."""
 
 _FIRST_LOOK_NS: Final = int(1.4 * _NS)
 _SETTLING_NS: Final = 6 * _NS
-"""Without a change for so long, the layout has settled."""
+"""After this time without a change or shift, the layout has settled."""
 
 _SETTLED_INTERVAL_NS: Final = 60 * _NS
 _FIRST_PAUSE_NS: Final = 120 * _NS
-"""A change that brought nothing is not tried again for this time, then for twice that ..."""
+"""A failed change is not tried again for this time, then for twice that ..."""
 
 _MAX_PAUSE_NS: Final = 3600 * _NS
 _MIN_REMAINING_NS: Final = 2 * _NS
@@ -99,21 +99,21 @@ _MIN_UNKNOWN_REMAINING_NS: Final = 10 * _NS
 _SPARE_NS: Final = 5 * _NS
 _LONG_SPARE_NS: Final = 30 * _NS
 _MAX_SPARE_UTILIZATION: Final = 0.75
-"""A stage that would work less than this share of its time with one worker less can spare it."""
+"""A stage can spare a worker if the others would then work less than this share of their time."""
 
 _MUCH_MEMORY_SHARE: Final = 0.05
-"""The memory of one worker, as a share of all, that is worth to be freed."""
+"""The memory of one worker, as a share of all, that is worth freeing."""
 
 _SAME_RATE: Final = 0.99
 _CLOSE_RATE: Final = 0.97
 _MAX_OUTSIDE_SHARE: Final = 0.1
 _RATE_POINTS: Final = 12
 _GAIN_SHARE_AT_ONCE: Final = 0.6
-"""A change that brings this share of the predicted gain at once has come true."""
+"""A change that brings this share of the predicted gain succeeds at once."""
 
 _MAX_IN_FLIGHT_RATIO: Final = 1.25
 _MUCH_SLOWER: Final = 2.0
-"""A process whose items take so many times as long as before, during the trial of another one, is a new bottleneck."""
+"""During the trial of another process, a process whose items take this many times as long is a new bottleneck."""
 
 _MIN_FLOW: Final = 1e-9
 _MIN_FLOW_INPUTS: Final = 64
@@ -123,9 +123,10 @@ _ORDINALS: Final = {2: "a second one", 3: "a third one", 4: "a fourth one", 5: "
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingGroup:
-    """The workers of one process of the plan: as many as at the start, and within which bounds.
+    """The workers of one process of the plan: their number at the start, and its bounds.
 
-    One output is made of `items_per_output` inputs; 0: nobody knows how many. `rules` has what the plan allows.
+    One output is made of `items_per_output` inputs; 0: their number is unknown. `rules` has the restrictions of the
+    plan.
     """
 
     name: str
@@ -137,7 +138,7 @@ class ScalingGroup:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is nothing to decide."""
+        """Whether the number of workers is fixed."""
         return self.minimum == self.maximum
 
 
@@ -145,11 +146,11 @@ class ScalingGroup:
 class ScalingSample:
     """The run and the machine at one moment.
 
-    `run` has the counters, a row per process and then the consumer, as `LiveFigures.read` returns them. By group:
-    `workers`, and of one worker the time of a start and the memory, without what it shares. `free_cpus` is what other
-    programs leave; `caller_cpu_ns` is the CPU time of the process that takes the items, and `outside_ns` the time that
-    it did not iterate, both since the start. `is_changing`: a worker starts or retires. `failed`: groups of which a
-    worker could not start since the last sample.
+    `run` has the counters, a row per process and then the consumer, as `LiveFigures.read` returns them. Each group has
+    its number of `workers`, and for one worker the time of a start and the memory, without shared memory. `free_cpus`
+    are the CPUs that other programs leave. `caller_cpu_ns` is the CPU time of the process that takes the items, and
+    `outside_ns` the time in which it did not iterate, both since the start. `is_changing`: a worker starts or retires.
+    `failed`: groups with a worker that could not start since the last sample.
     """
 
     run: LiveRun
@@ -166,7 +167,7 @@ class ScalingSample:
 
 @dataclass(frozen=True)
 class Decision:
-    """Move `group` to `workers` workers, for a `reason` in one sentence. `gain`: 0.45 is a rate 45 % higher."""
+    """Change `group` to `workers` workers. `reason` is one sentence. `gain`: 0.45 is a rate 45 % higher."""
 
     group: int
     workers: int
@@ -202,7 +203,7 @@ def _make_cost(name: str) -> ProcessCost:
 
 
 class _Counts(NamedTuple):
-    """The counters of a process, or what they grew by. Times are ns, summed over its workers."""
+    """The counters of a process, or their growth. Times are in ns, summed over its workers."""
 
     received: int
     sent: int
@@ -217,7 +218,7 @@ class _Counts(NamedTuple):
 
     @property
     def work_ns(self) -> int:
-        """The time in which its workers neither starved nor were blocked."""
+        """The time in which its workers were neither starved nor blocked."""
         return max(self.covered_ns - self.starting_ns - self.waiting_ns, self.busy_ns)
 
     @property
@@ -234,7 +235,7 @@ def _read_counts(stage: LiveStage, sent: int) -> _Counts:
 
 
 def _read_consumer(stage: LiveStage, cpu_ns: int) -> _Counts:
-    """The counts of what takes the items: to receive one is work, which it counts as waiting."""
+    """The counts of the consumer. Receiving an item is work, although the consumer counts it as waiting."""
     busy_ns, waiting_ns = stage.busy_ns + stage.hop_ns, max(stage.starved_ns - stage.hop_ns, 0)
     return _Counts(stage.items, 0, busy_ns + waiting_ns, 0, waiting_ns, busy_ns, cpu_ns)
 
@@ -247,7 +248,7 @@ def _read_all(sample: ScalingSample) -> list[_Counts]:
 
 
 class _Meter:
-    """What a process counted lately, in blocks of enough time and items to tell what one costs."""
+    """The recent counts of a process, in blocks that are long enough to measure the cost of an item."""
 
     def __init__(self) -> None:
         self._blocks: deque[_Counts] = deque(maxlen=_MAX_BLOCKS)
@@ -255,14 +256,14 @@ class _Meter:
         self._began_ns = 0
         self._began: _Counts | None = None
         self._fresh = 0  # blocks since the last change of the layout
-        self._steady = 0  # of those, the ones since the last shift of any process
+        self._steady = 0  # of those, the blocks since the last shift of any process
         self._last_noise = _UNKNOWN_NOISE
-        self._reference = 0.0  # what a message cost when the layout settled; 0: it has not
-        self._before_ns = 0.0  # and before it shifted; 0: it has not since
+        self._reference = 0.0  # the cost of a message when the layout settled; 0: not settled
+        self._before_ns = 0.0  # the cost before it shifted; 0: no shift since then
         self.has_counted = False
 
     def add(self, now_ns: int, counts: _Counts) -> bool:
-        """Add the counters as they are now. Returns whether a block is complete."""
+        """Add the current counters. Returns whether a block is complete."""
         self.total = counts
         if self._began is None:
             self._began_ns, self._began = now_ns, counts
@@ -277,16 +278,16 @@ class _Meter:
         return True
 
     def interrupt(self) -> None:
-        """Leave out the time from the last block to the next sample: the layout changes, or nothing is wanted."""
+        """Leave out the time from the last block to the next sample: the layout changes, or no item is wanted."""
         self._began = None
         self._fresh = self._steady = 0
 
     def restart_utilization(self) -> None:
-        """Leave out of the utilization what came before: another process limits from now on."""
+        """Leave out earlier blocks from the utilization: another process limits from now on."""
         self._steady = 0
 
     def forget(self, keep: int = 0) -> None:
-        """Forget what an item cost, but for the last blocks; the noise stays until it is known again."""
+        """Forget the cost of an item except for the last blocks. The noise stays until it is measured again."""
         self._last_noise = self.noise
         self._blocks = deque(list(self._blocks)[-keep:] if keep else (), maxlen=_MAX_BLOCKS)
         self._reference = 0.0
@@ -294,52 +295,52 @@ class _Meter:
         self._steady = min(self._steady, keep)
 
     def keep_fresh(self) -> None:
-        """Forget what an item cost before the last change, which may have changed it."""
+        """Forget the cost of an item before the last change, which may have affected it."""
         self.forget(keep=self._fresh)
 
     def settle(self) -> None:
-        """Remember the cost, so that a slow change shows."""
+        """Remember the cost, so that slow changes are detected."""
         self._reference = self.cost_ns
         self._before_ns = 0.0
 
     def note_shift(self) -> None:
-        """Remember what a message cost before the last block."""
+        """Remember the cost of a message before the last block."""
         earlier = _add_up(list(self._blocks)[-_COST_BLOCKS - 1 : -1])
         self._before_ns = self._before_ns or earlier.work_ns / max(earlier.received, 1)
 
     @property
     def growth(self) -> float:
-        """How many times as much as before its shift a message costs; 1 without a shift since the layout settled."""
+        """The cost of a message relative to the cost before its shift; 1 without a shift since the layout settled."""
         return self.cost_ns / self._before_ns if self._before_ns else 1.0
 
     @property
     def is_known(self) -> bool:
-        """Whether enough was counted to tell what a message costs."""
+        """Whether enough was counted to know the cost of a message."""
         return bool(self._blocks)
 
     @property
     def cost_ns(self) -> float:
-        """The work for a message; 0 while it is unknown."""
+        """The work per message; 0 while unknown."""
         recent = self._sum(_COST_BLOCKS)
         return recent.work_ns / recent.received if recent.received else 0.0
 
     @property
     def last_cost_ns(self) -> float:
-        """The same of the last block."""
+        """The work per message in the last block; 0 while unknown."""
         return self._blocks[-1].work_ns / self._blocks[-1].received if self._blocks else 0.0
 
     @property
     def recent(self) -> _Counts:
-        """The sum of the blocks that tell the cost."""
+        """The sum of the blocks that determine the cost."""
         return self._sum(_COST_BLOCKS)
 
     @property
     def utilization(self) -> float:
-        """The share of the time that its workers work, since the last change or shift; 0 while it is unknown."""
+        """The share of the time that its workers work, since the last change or shift; 0 while unknown."""
         return self._sum(min(self._steady, _COST_BLOCKS)).utilization if self._steady else 0.0
 
     def count_outputs(self) -> float:
-        """The messages that it sends for one that it receives; 0 while it is unknown."""
+        """The number of messages that it sends per message received; 0 while unknown."""
         recent = self.recent
         has_enough = recent.received >= _MIN_FLOW_INPUTS and recent.sent >= _MIN_FLOW_OUTPUTS
         counts = recent if has_enough else self.total
@@ -347,16 +348,16 @@ class _Meter:
 
     @property
     def noise(self) -> float:
-        """The relative deviation of the cost from block to block: slow changes do not count."""
+        """The relative deviation of the cost from block to block. Slow changes do not count."""
         return _measure_noise(list(self._blocks)) or self._last_noise
 
     @property
     def cost_noise(self) -> float:
-        """The same of the mean cost."""
+        """The relative deviation of the mean cost."""
         return self.noise / math.sqrt(max(min(len(self._blocks), _COST_BLOCKS), 1))
 
     def has_shifted(self) -> bool:
-        """Whether the last block differs from those before, or the mean of the last from the reference."""
+        """Whether the last block differs from the earlier ones, or the recent mean from the reference."""
         *before, last = self._blocks
         if len(before) >= 2:  # noqa: PLR2004 - less tell nothing
             earlier = _add_up(before[-_COST_BLOCKS:])
@@ -366,7 +367,7 @@ class _Meter:
 
     @property
     def is_rising(self) -> bool:
-        """Whether the last block cost more than those before it since the last change of the layout."""
+        """Whether the last block cost more than the earlier ones since the last change of the layout."""
         *before, last = list(self._blocks)[-self._fresh :] if self._fresh else [_NOTHING]
         if len(before) < 2 or not self._fresh:  # noqa: PLR2004 - less tell nothing
             return False
@@ -379,7 +380,7 @@ class _Meter:
 
 
 def _compare_totals(first: _Meter, second: _Meter) -> float:
-    """The messages that one process has received for one of another. A small difference are those on their way."""
+    """The messages that the first process has received per message of the second. Messages in flight do not count."""
     ratio = first.total.received / max(second.total.received, 1)
     return 1.0 if not second.total.received or 1 / _MAX_IN_FLIGHT_RATIO < ratio < _MAX_IN_FLIGHT_RATIO else ratio
 
@@ -404,7 +405,7 @@ def _differs(counts: _Counts, cost_ns: float, noise: float) -> bool:
 
 
 class _Rate(NamedTuple):
-    """Messages per second over a time, and the relative error of it."""
+    """Messages per second over a time, and the relative error."""
 
     messages_per_s: float = 0.0
     error: float = 1.0
@@ -412,9 +413,9 @@ class _Rate(NamedTuple):
 
 
 class _RateMeter:
-    """How many messages each process receives per second, since the last change or shift.
+    """The number of messages that each process receives per second, since the last change or shift.
 
-    The rate of the process that limits is that of the run, also while the queues before it fill or empty.
+    The rate of the bottleneck is the rate of the run, even while the queues before it fill or empty.
     """
 
     def __init__(self) -> None:
@@ -445,10 +446,10 @@ class _RateMeter:
 
 @dataclass(kw_only=True)
 class _Trial:
-    """A change whose gain is not known yet: `steps` are the groups that it moves, and by how many workers.
+    """A change whose gain is not known yet: `steps` has its groups, each with the number of added workers.
 
-    `before` is the rate of process `limit`, which limited, before it. A change that takes another one back,
-    `is_reversal`, is no failure of the group.
+    `limit` is the process that limited the rate before the change, `before` its rate. A change that reverts another one
+    (`is_reversal`) does not count as a failure of the group.
     """
 
     steps: dict[int, int]
@@ -459,7 +460,7 @@ class _Trial:
     reason: str
     is_reversal: bool = False
     done: int = 0
-    began_ns: int = 0  # with all steps done
+    began_ns: int = 0  # when all steps were done
 
     @property
     def is_growth(self) -> bool:
@@ -469,14 +470,14 @@ class _Trial:
 
 @dataclass
 class _Pause:
-    """A group is left alone for a while, because a change of it brought nothing or failed."""
+    """A group is not changed for a while, because its last change failed or brought nothing."""
 
     until_ns: int = 0
     length_ns: int = _FIRST_PAUSE_NS
 
 
 class ScalingPolicy:
-    """Decides for one run. Call `decide` every half second or second.
+    """Decides for one run. Call `decide` once or twice a second.
 
     >>> policy = ScalingPolicy(make_scaling_groups(plan), budget)  # doctest: +SKIP
     >>> policy.decide(sample).reason  # doctest: +SKIP
@@ -484,7 +485,7 @@ class ScalingPolicy:
     """
 
     def __init__(self, groups: Sequence[ScalingGroup], budget: ResourceBudget) -> None:
-        """`budget` has what does not change: the CPUs, GPUs and the memory of the machine, and the arenas."""
+        """`budget` has the constant resources: the CPUs, GPUs and the memory of the machine, and the arenas."""
         self._groups = tuple(groups)
         self._budget = budget
         self._indices = {group.rules.name: index for index, group in enumerate(groups)}
@@ -493,23 +494,23 @@ class ScalingPolicy:
         self._last: ScalingSample | None = None
         self._trial: _Trial | None = None
         self._pauses = [_Pause() for _ in groups]
-        self._began_ns = 0  # what is measured
+        self._began_ns = 0  # start of the measurement
         self._moved_ns = 0  # the last change or shift
         self._changed_ns = 0  # the last change
         self._is_settled = False
         self._first_limit = ""
-        self._has_moved = False  # another process than at the start limits
+        self._has_moved = False  # the bottleneck is another process than at the start
         self._free_cpus = -1.0
         self._settled_cpus = 0.0
         self._spare_since_ns = [0] * len(groups)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is on trial or has shifted lately: a sample each second is enough then."""
+        """Whether no trial runs and nothing has shifted lately: one sample per second is enough then."""
         return self._is_settled and self._trial is None
 
     def decide(self, sample: ScalingSample) -> Decision | None:
-        """Take the next sample, and return the change to make now; None for none."""
+        """Take the next sample. Returns the change to make now, or None."""
         now_ns = sample.run.taken_at_ns
         last, self._last = self._last, sample
         for group in sample.failed:
@@ -538,7 +539,7 @@ class ScalingPolicy:
     # ------------------------------------------------------------------ what is measured
 
     def _interrupt(self, sample: ScalingSample, now_ns: int) -> Decision | None:
-        """Measure from now on: the time since the last sample is no evidence. The next step of a change follows."""
+        """Start measuring again: the last interval is no evidence. Returns the next step of a change, if any."""
         for meter, counts in zip(self._meters, _read_all(sample), strict=True):
             meter.interrupt()
             if not sample.is_changing:
@@ -574,11 +575,11 @@ class ScalingPolicy:
             self._is_settled = False
 
     def _note_shift(self, index: int, sample: ScalingSample) -> bool:
-        """Forget what an item cost before. Returns whether it matters to the layout."""
+        """Forget the earlier cost of an item. Returns whether the shift matters to the layout."""
         trial, meter = self._trial, self._meters[index]
         if trial is not None and (index in trial.steps or trial.began_ns):
-            # Workers that share what is scarce take longer for an item, from the start of the trial: the trial says so.
-            # Not so much longer, and not ever longer: then the items have changed.
+            # During a trial, items take longer if the workers share a scarce resource; the trial itself judges that.
+            # Only if they take much longer, or ever longer, have the items changed.
             limit_ns = _MUCH_SLOWER * meter.cost_ns
             if not meter.is_rising if index in trial.steps else meter.last_cost_ns < limit_ns:
                 return False
@@ -601,12 +602,12 @@ class ScalingPolicy:
         return True
 
     def _compute_flow(self) -> list[float]:
-        """The messages that each process receives for one that leaves the source; what the source itself reads."""
+        """Messages that each process receives per item that leaves the source. The first value is for the source."""
         flow = [1.0, 1.0]
         for group, (meter, following) in zip(self._groups[1:], pairwise(self._meters[1:]), strict=True):
             if group.items_per_output > 1:
                 per_input = 1 / group.items_per_output
-            elif following.total.received > meter.total.sent:  # what it sends are chunks of several items
+            elif following.total.received > meter.total.sent:  # it sends chunks of several items
                 per_input = _compare_totals(following, meter)
             else:
                 per_input = meter.count_outputs()
@@ -615,9 +616,9 @@ class ScalingPolicy:
         return [max(messages, _MIN_FLOW) for messages in flow]
 
     def _make_costs(self, sample: ScalingSample, flow: Sequence[float]) -> PipelineCosts | None:
-        """Return the costs per source item; None while a process has not enough items since it shifted.
+        """Return the costs per source item; None while a process has too few items since its shift.
 
-        The work on hops is a part of `loop_ns`: no process is fused, so nobody needs to know it.
+        The work on hops is a part of `loop_ns`: no process is fused, so it need not be known.
         """
         groups = (*self._groups, None)
         if any(
@@ -650,7 +651,7 @@ class ScalingPolicy:
         )
 
     def _make_budget(self, sample: ScalingSample) -> ResourceBudget:
-        """What the run may use now: what is free, and what it has already."""
+        """The current budget: the free resources, and those that the run already uses."""
         used = sum(map(operator.mul, sample.workers, sample.worker_memory_bytes))
         memory_bytes = sample.free_memory_bytes + used + sample.run.shared_memory_bytes
         return replace(
@@ -669,7 +670,7 @@ class ScalingPolicy:
     # ------------------------------------------------------------------ one worker more
 
     def _find_addition(self, view: _View, now_ns: int) -> Decision | None:
-        """Add the fewest workers that come close to the best rate, where that is worth their start."""
+        """Add the fewest workers that come close to the best rate, if that is worth their start."""
         if self._is_settled and now_ns - self._changed_ns < _SETTLED_INTERVAL_NS:
             return None
         now = view.predict(view.layout)
@@ -700,9 +701,10 @@ class ScalingPolicy:
         return self._begin(self._make_trial(steps, gain, reason, view), view.sample)
 
     def _may_grow(self, index: int, layout: ProcessLayout, view: _View, now_ns: int) -> bool:
-        """Whether a group may have one more worker, in this change.
+        """Whether a group may have one more worker in this change.
 
-        It has at most twice as many after it, or as many times as many as its items take longer since a shift.
+        A change at most doubles the workers, or multiplies them by the growth of the item's cost since a shift, if
+        larger.
         """
         group, count = self._groups[index], layout[index].workers
         most = min(group.maximum, count_max_workers(layout[index], view.costs, view.budget))
@@ -714,9 +716,10 @@ class ScalingPolicy:
         return max(_SETTLED_GAIN if self._is_settled else _MIN_GAIN, _GAIN_SIGMAS * noise)
 
     def _pays(self, steps: Mapping[int, int], gain: float, view: _View, items_per_s: float) -> bool:
-        """Whether the gain over the rest of the run is more than the run would do in the time of the starts.
+        """Whether the gain over the rest of the run exceeds the loss during the starts.
 
-        `items_per_s`: as it goes now. The rest of the run is what the first of the groups has not received yet.
+        `items_per_s` is the current rate. The rest of the run is the items that the first of the groups has not
+        received yet.
         """
         run = view.sample.run
         starts_ns = sum(view.sample.start_ns[index] * count for index, count in steps.items())
@@ -725,7 +728,7 @@ class ScalingPolicy:
             first = next(iter(steps))
             waiting = max(run.items_sent - self._meters[first].total.received / view.flow[first], 0.0)
             remaining_ns = (max(run.items_total - run.items_in, 0) + waiting) * _NS / items_per_s
-        if run.items_total is None or run.items_sent > run.items_in:  # nobody knows how many epochs follow
+        if run.items_total is None or run.items_sent > run.items_in:  # the number of remaining epochs is unknown
             remaining_ns = max(remaining_ns, run.elapsed_ns, _MIN_UNKNOWN_REMAINING_NS)
         return remaining_ns >= _MIN_REMAINING_NS and gain * (remaining_ns - starts_ns) > starts_ns
 
@@ -746,7 +749,7 @@ class ScalingPolicy:
     # ------------------------------------------------------------------ one worker less
 
     def _note_spare(self, layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget, now_ns: int) -> None:
-        """Note since when each group can spare a worker: with one less it would wait, and limit nothing."""
+        """Note since when each group can spare a worker: the others would still wait, at the same rate."""
         rate = predict_throughput(layout, costs, budget.cpus).items_per_s
         for index, (group, own, meter) in enumerate(zip(self._groups, layout, self._meters, strict=False)):
             least = group.minimum if self._has_moved else max(group.minimum, group.workers)
@@ -766,7 +769,7 @@ class ScalingPolicy:
         ]
 
     def _find_retirement(self, view: _View, now_ns: int) -> Decision | None:
-        """Return a worker to retire that has nothing to do, and much memory or a machine that is full."""
+        """Retire a worker without work, if it has much memory or the machine is full."""
         if now_ns - self._changed_ns < _SETTLED_INTERVAL_NS:
             return None
         memory_bytes = view.sample.worker_memory_bytes
@@ -778,7 +781,7 @@ class ScalingPolicy:
         return None
 
     def _make_room(self, wanted: int, view: _View, now_ns: int) -> Decision | None:
-        """Retire a worker of a stage that waits, for one of group `wanted`."""
+        """Retire a worker of a stage that waits, to make room for group `wanted`."""
         options = [index for index in self._list_spare(now_ns, _SPARE_NS) if index != wanted]
         if not options:
             return None
@@ -795,7 +798,7 @@ class ScalingPolicy:
     # ------------------------------------------------------------------ trials
 
     def _make_trial(self, steps: dict[int, int], gain: float, reason: str, view: _View) -> _Trial:
-        limit = self._indices.get(view.limit, len(self._groups))  # the machine: by what the consumer gets
+        limit = self._indices.get(view.limit, len(self._groups))  # for the machine: the consumer's rate
         return _Trial(
             steps=steps,
             workers=view.sample.workers,
@@ -811,7 +814,7 @@ class ScalingPolicy:
         return self._step(trial, sample)
 
     def _step(self, trial: _Trial, sample: ScalingSample) -> Decision | None:
-        """Return the next step of a change; None once all are done."""
+        """Return the next step of a change; None if all are done."""
         if trial.done == len(trial.steps):
             return None
         group, delta = list(trial.steps.items())[trial.done]
@@ -819,7 +822,7 @@ class ScalingPolicy:
         return Decision(group, sample.workers[group] + delta, trial.reason, trial.gain)
 
     def _judge(self, trial: _Trial, sample: ScalingSample, now_ns: int) -> Decision | None:
-        """End a trial once its gain is known: it stays, or it is taken back."""
+        """End a trial once its gain is known: keep the change, or revert it."""
         before, after = trial.before, self._rate.measure(trial.limit)
         elapsed_ns = now_ns - trial.began_ns
         is_short = elapsed_ns < _MIN_TRIAL_NS or after.messages < _MIN_TRIAL_ITEMS
@@ -868,7 +871,7 @@ class ScalingPolicy:
 
 
 class _View(NamedTuple):
-    """What a decision is made from."""
+    """The inputs of a decision."""
 
     sample: ScalingSample
     layout: ProcessLayout
@@ -882,7 +885,7 @@ class _View(NamedTuple):
 
 
 def _is_evidence(last: ScalingSample, sample: ScalingSample) -> bool:
-    """Whether the time since the last sample says what an item costs: all ran, and the caller wanted items."""
+    """Whether the interval since the last sample shows costs: all processes ran, and the caller wanted items."""
     elapsed_ns = sample.run.taken_at_ns - last.run.taken_at_ns
     restarts = [sum(stage.restarts for stage in each.run.stages) for each in (last, sample)]
     return (

@@ -1,13 +1,13 @@
-"""What other settings would have given, from what a run has measured. Pure: estimates, each of one change.
+"""Estimates the effect of other settings from the measurements of a run. Pure: each estimate is for one change.
 
-The rate of a layout is predicted with and without the change, by the model of `stagepipe plan` (`throughput`). The
-run's own rate times their ratio is the estimate. The verdict offers the best change that is eligible: it keeps the
-bits, the order, and the crashes of a stage apart from other stages; it fits the CPUs, the memory and the devices; and
-its gain is larger than the error of the prediction. Each of the others says why it is not.
+The model of `stagepipe plan` (`predict_throughput`) predicts the rate of a layout with and without the change. The
+estimate is the run's own rate times their ratio. The verdict offers the best eligible change. An eligible change keeps
+the bits, the order, and the isolation of crashes between stages; it fits the CPUs, the memory and the devices; and its
+gain is larger than the error of the prediction. Every other change has a reason why it is not eligible.
 
-A forced mode of a hop is estimated as at least so much: what a large message costs by pipe is mostly waiting of both
-sides for each other, which the rate with the change no longer has. Measured with 2 MB and 0.1 MB by a forced pipe, on a
-busy machine: 626 and 1,042 items/s estimated, 867 and 1,116 with `auto`.
+The estimate for a forced mode of a hop is a lower bound: the measured cost of a large message by pipe is mostly waiting
+of both sides for each other, which the change removes. Measured with 2 MB and 0.1 MB by a forced pipe, on a busy
+machine: 626 and 1,042 items/s estimated, 867 and 1,116 with `auto`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from stagepipe.plan import Plan, ProcessRole, StagePlan
 from stagepipe.report import RunRecord, StageRecord, WhatIf, compute_steady_items_per_s
 
 _MIN_ITEMS: Final = 16
-"""The verdict judges a run from so many items on."""
+"""The minimum number of items for a verdict."""
 
 _MAX_COUNT_DIFFERENCE: Final = 0.01
-"""A stage that passes on another number of items changes what the later ones have to do."""
+"""A stage that passes on another number of items changes the work of the later stages."""
 
 _MIN_EQUAL_RATIO: Final = 0.9
-"""A process with this share of the work of the one that limits the run limits it too."""
+"""A process with this share of the bottleneck's work limits the run too."""
 
 _MAX_WORKER_FACTOR: Final = 4
 """Maximum factor for the number of workers in one step: the measurement says little about larger changes."""
@@ -52,23 +52,23 @@ _MIN_RATE_FRACTION: Final = 0.97
 """Fewer workers are chosen if they reach this share of the best rate."""
 
 _MIN_PARTS_TO_SHARE: Final = 8
-"""Parts of a sink from which more workers have something to write."""
+"""The minimum number of parts of a sink for which more workers help."""
 
 _WINDOW_PER_WORKER: Final = 2
-"""Items in flight for each worker: one that it works on, and the next."""
+"""Items in flight for each worker: the current one and the next."""
 
 _UNKNOWN_MEMORY_BYTES: Final = 1 << 60
-"""Stands for the memory of a machine that a record does not tell."""
+"""Stands for the memory of a machine if the record does not contain it."""
 
 _MAX_THREADS_CPU_SHARE: Final = 0.5
-"""Of a CPU, for all threads of a worker: they share the interpreter's lock, and beyond it they wait for each other."""
+"""Maximum share of a CPU for all threads of a worker: they share the interpreter's lock, and above it they wait."""
 
 _WITHIN_ERROR: Final = "the gain is within the error of the estimate"
 _NO_SETTING: Final = "no setting does this: it shows what the stage costs"
 
 
 def estimate_changes(plan: Plan, record: RunRecord) -> tuple[WhatIf, ...]:
-    """Estimate what one change would give, the best first; none if the run was too short to measure its costs.
+    """Estimate the effect of single changes, the best first; none if the run was too short to measure its costs.
 
     >>> estimate_changes(plan, record)[0].overrides  # doctest: +SKIP
     ('stages.decode.workers=3',)
@@ -147,7 +147,7 @@ class _Estimator:
         return self._make(kind, self._describe(layout), overrides, self._predict(layout), reason)
 
     def _describe(self, layout: ProcessLayout) -> str:
-        """Describe `a and b fused into source, decode with 3 workers`."""
+        """Describe a layout, such as `a and b fused into source, decode with 3 workers`."""
         before = {group.first_process: group.workers for group in self._layout}
         texts = []
         rows = [process.first_stage.part_of or process.name for process in self._plan.processes]
@@ -164,14 +164,14 @@ class _Estimator:
         return ", ".join(texts)
 
     def _list_scaled(self, layout: ProcessLayout) -> list[tuple[StageRecord, FusedGroup]]:
-        """List the processes to which a layout gives more workers, and whose number follows the work."""
+        """List the processes that get more workers in a layout, and whose number of workers adapts to the work."""
         before = {group.first_process: group.workers for group in self._layout}
         grown = [group for group in layout if group.workers > before[group.first_process]]
         firsts = [(self._first_stages[self._plan.processes[group.first_process].name], group) for group in grown]
         return [(stage, group) for stage, group in firsts if stage.max_workers]
 
     def _widen_bounds(self, overrides: tuple[str, ...], layout: ProcessLayout) -> tuple[str, ...]:
-        """Return the overrides with the bounds of a number that follows the work in the place of a fixed one."""
+        """Return the overrides, with wider bounds instead of a fixed number where the number adapts to the work."""
         bounds = {
             f"{stage.config_path or f'stages.{stage.name}'}.workers={group.workers}": stage.min_workers
             for stage, group in self._list_scaled(layout)
@@ -184,14 +184,14 @@ class _Estimator:
         )
 
     def _explain_scaling(self, layout: ProcessLayout) -> str:
-        """Say that the run itself gives a stage more workers, within the bounds that it has."""
+        """Say that the run itself gives a stage more workers, within its bounds."""
         for stage, _ in self._list_scaled(layout):
             if stage.workers < stage.max_workers:
                 return f"the run itself gives {stage.row} workers, up to {stage.max_workers}"
         return ""
 
     def _explain_crashes(self, layout: ProcessLayout) -> str:
-        """Say which stage of a fused process has died in this run: the others would die with it."""
+        """Say which stage of a fused process died in this run: the others would die with it."""
         crashes = {stage.name: stage.crashes for stage in self._record.stages if stage.crashes}
         for group in layout:
             members = self._plan.processes[group.first_process : group.last_process + 1]
@@ -201,13 +201,13 @@ class _Estimator:
         return ""
 
     def _add_workers(self) -> Iterator[WhatIf]:
-        """More workers for the process with the most work; with those that have about as much, for all of them."""
+        """More workers for the bottleneck, and for all processes with about as much work together."""
         for indices in ([self._limit], self._limits) if len(self._limits) > 1 else ([self._limit],):
             if all(self._may_have_workers(index) for index in indices):
                 yield self._make_layout_change("workers", self._grow(indices), self._explain_parts(indices))
 
     def _add_threads(self) -> Iterator[WhatIf]:
-        """More threads for the process with the most work, if it has some: as far as one CPU goes, for the lock."""
+        """More threads for the bottleneck, if it has threads. The interpreter's lock limits them to about one CPU."""
         group, process = self._layout[self._limit], self._plan.processes[self._limit]
         if process.thread_count and self._may_have_workers(self._limit):
             cpu_share = compute_cpu_ns(group, self._costs) / compute_work_ns(group, self._costs)
@@ -225,11 +225,11 @@ class _Estimator:
     def _may_have_workers(self, index: int) -> bool:
         group = self._layout[index]
         hops = self._plan.hops[max(index - 1, 0) : index + 1]
-        has_forced_pipe = any(hop.mode == "pipe" for hop in hops)  # only between single workers it takes any size
+        has_forced_pipe = any(hop.mode == "pipe" for hop in hops)  # it takes any size only between single workers
         return not has_forced_pipe and group.workers < count_max_workers(group, self._costs, self._budget)
 
     def _explain_parts(self, indices: Sequence[int]) -> str:
-        """Say that a sink has written too few parts for more workers."""
+        """Say that a sink wrote too few parts for more workers."""
         parts = min((self._count_items(index) for index in indices if self._costs.processes[index].is_sink), default=99)
         if parts >= _MIN_PARTS_TO_SHARE:
             return ""
@@ -242,7 +242,7 @@ class _Estimator:
     def _grow(
         self, indices: Sequence[int], costs: PipelineCosts | None = None, base: ProcessLayout = ()
     ) -> ProcessLayout:
-        """Return the layout with the fewest more workers of these processes that comes close to their best rate."""
+        """Return the layout with the fewest added workers of these processes that comes close to their best rate."""
         costs, base = costs or self._costs, base or self._layout
         layouts = [base]
         while True:
@@ -254,7 +254,7 @@ class _Estimator:
             layouts.append(with_workers(layout, index, layout[index].workers + 1))
         rates = [self._predict(layout, costs) for layout in layouts]
         best = max(rates[1:], default=0.0)
-        first = len(indices)  # a step for each of them
+        first = len(indices)  # at least one step for each of them
         return next(
             (
                 layout
@@ -268,7 +268,7 @@ class _Estimator:
         return min(count_max_workers(group, costs, self._budget), _MAX_WORKER_FACTOR * group.workers)
 
     def _fuse(self) -> Iterator[WhatIf]:
-        """The best pair of neighbours in one process, and as many neighbours as pay."""
+        """The best pair of neighbours in one process, and all neighbours for which fusing pays."""
         options = [
             layout
             for index, layout in iter_fusions(self._layout, self._costs)
@@ -293,7 +293,7 @@ class _Estimator:
             yield self._make_layout_change("layout", best)
 
     def _separate(self) -> Iterator[WhatIf]:
-        """The costliest fused stage of the process with the most work, and those behind it, in their own process."""
+        """The costliest fused stage of the bottleneck, and the stages after it, in their own process."""
         process = self._plan.processes[self._limit]
         times_ns = {stage.name: stage.run_histogram.sum_ns for stage in self._record.stages}
         fused = process.stages[1:]
@@ -321,7 +321,7 @@ class _Estimator:
         yield self._make("separate", change, tuple(overrides), self._predict(layout, costs))
 
     def _split(self, at: int, times_ns: Sequence[int]) -> PipelineCosts:
-        """Return the costs with the stages of the process with the most work, from `at` on, in a process after it."""
+        """Return the costs with the stages of the bottleneck from `at` on in a process after it."""
         index = self._limit
         process, stages = self._costs.processes[index], self._plan.processes[index].stages
         share = sum(times_ns[at:]) / max(sum(times_ns), 1)
@@ -345,7 +345,7 @@ class _Estimator:
 
     @staticmethod
     def _take(process: ProcessCost, share: float, hop: HopCost) -> ProcessCost:
-        """Return a part of a process, with one more side of a hop."""
+        """Return a share of a process, with one more side of a hop."""
         return replace(
             process,
             run_ns=process.run_ns * share,
@@ -354,7 +354,7 @@ class _Estimator:
         )
 
     def _free_mode(self) -> Iterator[WhatIf]:
-        """The hop with the most to gain from `auto`, of those whose mode the config forces."""
+        """The forced hop that gains the most from `auto`."""
         options = []
         for index, hop in enumerate(self._plan.hops[:-1]):
             ratio = self._compare_modes(index)
@@ -372,7 +372,7 @@ class _Estimator:
             )
 
     def _compare_modes(self, index: int) -> float:
-        """The predicted cost of a hop in the mode that the config does not force, relative to the forced one."""
+        """The predicted cost of a hop in the other mode, relative to the forced one."""
         name = self._plan.processes[index].stages[-1].name
         predicted = next(hop.predicted for hop in self._record.hops if hop.source == name)
         costs_ns = {"pipe": predicted.pipe_ns, "shared_memory": predicted.shared_memory_ns}
@@ -380,7 +380,7 @@ class _Estimator:
         return min(costs_ns.values()) / forced_ns if forced_ns else 1.0
 
     def _leave_out(self) -> Iterator[WhatIf]:
-        """The process with the most work left out: what there is to gain at most from a faster function."""
+        """The bottleneck left out: the maximum gain of a faster function."""
         limit, processes = self._limit, self._costs.processes
         plan = self._plan.processes[limit]
         if limit == 0 or plan.role is not ProcessRole.STAGE or processes[limit].is_sink or not self._keeps_count(limit):
@@ -395,7 +395,7 @@ class _Estimator:
         yield self._make("without", f"without {names}", (), self._predict(layout, costs), _NO_SETTING)
 
     def _keeps_count(self, index: int) -> bool:
-        """Whether as many messages leave a process as came to it."""
+        """Whether a process sends as many messages as it receives."""
         hops = {hop.source: hop.messages.total for hop in self._record.hops}
         before, after = (hops[self._plan.processes[number].stages[-1].name] for number in (index - 1, index))
         return abs(after - before) <= _MAX_COUNT_DIFFERENCE * before

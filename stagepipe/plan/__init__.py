@@ -1,10 +1,10 @@
 """The plan of a run, made from a spec and a machine: processes, hops, windows and the reason for each. Starts nothing.
 
-model                the plan as frozen values: processes, hops, segments; which items of the source belong to a rank
-planner              makes the plan of a run, and of a probe: splits a source and sinks with workers into stages
+model                the plan as frozen values: processes, hops, segments, the shard of a rank
+planner              makes the plan of a run or a probe: splits a source and sinks with workers into stages
 system_requirements  checks the system's limits against what a plan needs
 
-A worker, and a pipeline before its start, need the values only: what imports NumPy is loaded on demand.
+Workers, and pipelines before their start, need only the values. The modules that import NumPy are loaded on demand.
 """
 
 from typing import TYPE_CHECKING

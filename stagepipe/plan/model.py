@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from stagepipe.transport import TransportRule
 
 EvenMode = Literal["pad", "drop"]
-"""How all ranks get the same number of source items: `pad` repeats the first ones, `drop` leaves out the last ones."""
+"""How all ranks get the same number of source items: `pad` repeats the first items, `drop` leaves out the last ones."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The shard of one of `world_size` ranks. A rank counts its own items 0, 1, 2 ...: their local index.
+    """The shard of one of `world_size` ranks. A rank numbers its own items 0, 1, 2 ...: their local index.
 
     >>> shard = Shard(rank=1, world_size=4, even="pad")
     >>> shard.count_items(6), [shard.to_source_index(index, 6) for index in range(2)]
@@ -65,10 +65,10 @@ class Shard:
         return (total_items + padding) // self.world_size
 
     def check_source(self, total_items: int) -> None:
-        """Raise UsageError if a source of `total_items` lacks items that were asked for by their number."""
+        """Raise UsageError if a source of `total_items` lacks a requested item number."""
 
     def to_item_number(self, local_index: int) -> int:
-        """The number, in the source's order, of this rank's item `local_index`. Messages name it and seeds use it."""
+        """The number, in the source's order, of this rank's item `local_index`. Messages and seeds use it."""
         return local_index * self.world_size + self.rank
 
     def to_source_index(self, local_index: int, total_items: int) -> int:
@@ -76,7 +76,7 @@ class Shard:
         return self.to_item_number(local_index) % total_items
 
     def slice_stream(self, stream: Iterator[Any], start_index: int) -> Iterator[Any]:
-        """This rank's items, from its item `start_index` on, of a stream that is at its start."""
+        """Iterate over this rank's items, from its item `start_index` on, of a stream that is at its start."""
         return itertools.islice(stream, self.to_item_number(start_index), None, self.world_size)
 
     def for_segment(self, segment: int) -> Shard:
@@ -122,7 +122,7 @@ class SubsetShard(Shard):
         return self.items[local_index]
 
     def slice_stream(self, stream: Iterator[Any], start_index: int) -> Iterator[Any]:
-        """The items from `items[start_index]` on, of a stream that is at its start. UsageError where it ends early."""
+        """Yield the items from `items[start_index]` on, of a stream at its start. UsageError if it ends early."""
         wanted = set(self.items[start_index:])
         stream_items = 0
         for index, value in enumerate(itertools.islice(stream, max(wanted, default=-1) + 1)):
@@ -142,7 +142,7 @@ UNSHARDED = Shard()
 
 
 class ProcessRole(Enum):
-    """The part that a process plays in the pipeline."""
+    """The role of a process in the pipeline."""
 
     SOURCE = "source"
     STAGE = "stage"
@@ -150,20 +150,20 @@ class ProcessRole(Enum):
 
 
 class ItemIdentities(Protocol):
-    """Tells which item of the source has a number in an epoch. It is pickled for the workers."""
+    """Identifies the source item behind a number in an epoch. It is pickled for the workers."""
 
     def begin(self, epoch: int, seed: int) -> None:
         """Begin an epoch."""
 
     def identify(self, number: int) -> str:
-        """Return what identifies the item, the same in each epoch and run. Raises OSError for a file that is gone."""
+        """Return an identifier that is the same in each epoch and run. Raises OSError for a missing file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlan:
-    """Where a stage keeps its outputs. `fingerprint` is that of all that produces them, but for the item.
+    """Where a stage keeps its outputs. `fingerprint` covers everything that produces them, except the item.
 
-    `identities` tells the items of the source apart; without them an item is known by its number in the epoch.
+    `identities` identifies the items of the source; without it, an item is identified by its number in the epoch.
     `identifies_by_input`: the stage's input is an index that identifies the item.
     """
 
@@ -178,7 +178,7 @@ class CachePlan:
 class StagePlan(StageSpec):
     """One stage, or the source, inside a process. `index` counts all stages of the plan; the source is 0.
 
-    A stage without a `cache_plan` keeps nothing, whatever its `cache`: a probe, and `--no-cache`.
+    Without a `cache_plan`, a stage keeps nothing, whatever its `cache`: in a probe, and with `--no-cache`.
     """
 
     index: int = 0
@@ -189,8 +189,8 @@ class StagePlan(StageSpec):
 class ProcessPlan:
     """A stage with the stages fused into it, and the number of workers that run them.
 
-    `workers` is their number at the start; it may change within `worker_bounds` while the run goes on. None: it stays.
-    `input_segment` and `output_segment` differ only at an order point.
+    `workers` is their number at the start; it may change within `worker_bounds` during the run. Without bounds it is
+    fixed. `input_segment` and `output_segment` differ only at an order point.
     """
 
     role: ProcessRole
@@ -205,12 +205,12 @@ class ProcessPlan:
 
     @property
     def first_stage(self) -> StagePlan:
-        """The stage that the others are fused into. Its keys set up the process, but for `workers`."""
+        """The stage into which the others are fused. Its keys set up the process, except for `workers`."""
         return self.stages[0]
 
     @property
     def thread_count(self) -> int:
-        """The number of threads of each worker that have items; 0: its main thread works on them."""
+        """The number of threads of each worker that process items; 0: the main thread does."""
         return self.first_stage.concurrency if self.first_stage.has_items_in_progress else 0
 
     @property
@@ -220,19 +220,20 @@ class ProcessPlan:
 
     @property
     def items_per_output(self) -> int:
-        """How many inputs make one output; 0: as many as fit into a part of a sink."""
+        """The number of inputs of one output; 0: as many as fit into a part of a sink."""
         return 0 if self.makes_parts else math.prod(stage.items_per_output for stage in self.stages)
 
     @property
     def slot_count(self) -> int:
-        """The most workers at a time: each has a slot from the start."""
+        """The maximum number of workers at a time: each has a slot from the start."""
         return self.workers if self.worker_bounds is None else max(self.workers, self.worker_bounds.maximum)
 
     @property
     def copies_all_input(self) -> bool:
-        """Whether each item that arrives is copied, for a stage that changes it.
+        """Whether each arriving item is copied, for a stage that modifies it.
 
-        A stage with a `when` that is alone in its process copies what matches, so that the rest passes by uncopied.
+        A stage with a `when`, if it is the only one in its process, copies only matching items; the rest passes by
+        uncopied.
         """
         return self.first_stage.mutable and (self.first_stage.when is None or len(self.stages) > 1)
 
@@ -246,7 +247,8 @@ class ProcessPlan:
 class HopPlan:
     """The hop from one process to the next; `source` and `target` are process names.
 
-    `is_threshold_fixed`: the config sets the threshold. `transport`: the import path of one that is not built in.
+    `is_threshold_fixed`: the config sets the threshold. `transport`: the import path of a transport that is not built
+    in.
     """
 
     source: str
@@ -304,15 +306,15 @@ class Plan:
     start: str = "fork"  # how workers start: "fork" or "spawn"
     preload: tuple[str, ...] = ()  # modules that are imported before the workers are forked
     uses_torch: bool = False  # a target imports torch
-    max_writers: int | None = None  # workers that each sink may have, for the memory of their parts; None: any
-    max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
+    max_writers: int | None = None  # limit for each sink, so that their parts fit the memory; None: no limit
+    max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's items
     attach: bool = True  # other processes of the user may attach to the run
-    consumer_name: str = "consumer"  # what takes the items: a loop, or sinks in the caller's process
+    consumer_name: str = "consumer"  # the receiver of the items: a loop, or sinks in the caller's process
     is_consumer_sink: bool = False
 
     @property
     def can_scale(self) -> bool:
-        """Whether some numbers of workers may change while the run goes on."""
+        """Whether any number of workers may change during the run."""
         bounds = [process.worker_bounds for process in self.processes if process.worker_bounds is not None]
         return any(each.minimum < each.maximum for each in bounds)
 
@@ -331,7 +333,7 @@ class PieceSample:
     """One piece of an item. `name` is its path in the item: `image`, `meta.box`, `[0]`, or `item` for the whole item.
 
     `is_in_arena`: the piece was in shared memory before it was sent. `is_pickled`: the piece travels inside the pickle,
-    as bytes, strings and arrays below 2 KB do; the others have a separate buffer.
+    as do bytes, strings and arrays below 2 KB; the others have a separate buffer.
     """
 
     name: str
@@ -355,8 +357,8 @@ class ProbeResult:
     """Samples of the first items that one process of a probe run sent, in order.
 
     `cpu_ns[i]` is the CPU time of the process when it sampled item i, so the cost of the start can be told apart from
-    the cost of the items. `cpu_delay_ns[i]` is the time until then that the process was runnable but had no CPU. The
-    `final_` fields are the same at the end of the probe. Both are 0 if the kernel does not report them.
+    the cost of the items. `cpu_delay_ns[i]` is the time until then in which the process was runnable but had no CPU.
+    The `final_` fields are the same at the end of the probe. All are 0 if the kernel does not report them.
     """
 
     items: tuple[ItemSample, ...] = ()

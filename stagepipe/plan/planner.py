@@ -1,15 +1,16 @@
 """Makes the plan: splits source and sinks into stages, groups fused stages into processes, chooses modes and windows.
 
-A source that is read by index becomes a source of indices and a stage that reads. Sinks become one order point, which
-makes parts, then a writer for each sink; out of the last writer come the records of what was written, and the calling
-process makes shards of them. `part_of` of an inner stage names the row of the config that it belongs to. Its own name
-has a dot, so no stage of a user has it.
+A source that is read by index becomes a source of indices and a stage that reads the items. Sinks become one order
+point, which makes parts, and a writer for each sink. The last writer sends records of the written parts, and the
+calling process makes shards of them. `part_of` of an inner stage names the row of the config to which it belongs. The
+name of an inner stage has a dot, so it never equals the name of a user's stage.
 
 A source and the `Batch` after it exchange chunks where they can: the source sends the indices of many items at once,
-and a reader their samples, stacked; `Batch` copies ranges of rows. So a tiny sample does not pay for two packets.
+and a reader sends their samples, stacked; `Batch` copies ranges of rows. A tiny sample thus does not pay for two
+packets.
 
-The plan of a probe is a run of the first few items, one at a time, so that each stage is measured alone.
-Pure; runs in the caller's process.
+The plan of a probe runs the first few items one at a time, so that no other stage disturbs the measured one. Pure; runs
+in the caller's process.
 """
 
 from __future__ import annotations
@@ -49,41 +50,41 @@ _SOURCE_ARGUMENTS: Final = {
     "shards": ("dataset", "shards"),
     "stream": _STREAM_ARGUMENTS,
 }
-"""Those that the source of indices, or of a stream's samples, is built with, by `reading`."""
+"""Arguments of the source of indices or of a stream's samples, by `reading`."""
 _READER_ARGUMENTS: Final = {
     "index": ("dataset", "collate_fn", "worker_init_fn"),
     "shards": ("dataset", "shards", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
     "stream": ("dataset", "collate_fn"),
 }
-"""Those of the stage that reads, or collates a stream's samples."""
+"""Arguments of the stage that reads the items, or collates a stream's samples."""
 _SINK_ROW: Final = "sink"
-"""What several sinks share belongs to this row; an override finds them there."""
+"""The row of the stages that several sinks share; overrides use this name."""
 _PARTS_PATH: Final = "stagepipe.sinks.Parts"
 _MAX_PART_ITEMS: Final = 1024
 _PART_BYTES: Final = 16_000_000
-"""Neither `memory` nor the workers change it: parts, and so shards, are the same in every run."""
+"""Fixed, whatever `memory` and the workers are: parts, and therefore shards, are the same in every run."""
 PARTS_MEMORY_FRACTION: Final = 0.8
 """The share of `memory` that parts may take; items on their way to the order point take the rest."""
 _PARTS_OUTSIDE_WORKERS: Final = 2
-"""One that grows, and one that waits."""
+"""One part that grows, and one that waits."""
 
 
 _AutoSpec = TypeVar("_AutoSpec", StageSpec, SourceSpec, SinkSpec)
 
 
 class WorkerStart(NamedTuple):
-    """What `workers: auto` has become: the number at the start, and the bounds within which it moves; None: none."""
+    """The resolved `workers: auto`: the number at the start, and the bounds for changes (None: it is fixed)."""
 
     workers: int = 1
     bounds: WorkerRange | None = None
 
     def apply(self, spec: _AutoSpec) -> _AutoSpec:
-        """Copy a stage or a sink with it; one whose `workers` is a number stays."""
+        """Copy a stage or a sink with this start if its `workers` is `auto`; return any other unchanged."""
         return replace(spec, workers=self.workers, worker_bounds=self.bounds) if spec.workers == "auto" else spec
 
 
 class PartSize(NamedTuple):
-    """The bounds of a part: the most items, the bytes at which it ends, and of what its items are a multiple."""
+    """The limits of a part: the most items, the bytes at which it ends, and a divisor of its number of items."""
 
     items: int
     bytes: int
@@ -91,9 +92,9 @@ class PartSize(NamedTuple):
 
 
 def split_source(spec: PipelineSpec) -> PipelineSpec:
-    """Return the spec with a source of indices, and first a stage `source` that reads them. Idempotent.
+    """Return the spec with a source of indices and a first stage `source` that reads the items. Idempotent.
 
-    A stream is read by its source; if it has batches, a stage fused to it collates them.
+    The source reads a stream itself; if the stream has batches, a stage fused to the source collates them.
 
     >>> source = SourceSpec(target=Target("stagepipe.sources.dataset", {"dataset": "abc"}), workers=2, reading="index")
     >>> split = split_source(PipelineSpec(source=source))
@@ -107,7 +108,7 @@ def split_source(spec: PipelineSpec) -> PipelineSpec:
         name=f"{SOURCE_NAME}.indices",
         target=Target(_DATASET_PATH, _select(arguments, _SOURCE_ARGUMENTS[source.reading])),
         start_timeout_ns=source.start_timeout_ns,
-        allow_none=True,  # the stage that reads judges its items
+        allow_none=True,  # the reading stage checks its items
         part_of=SOURCE_NAME,
     )
     is_batched = arguments.get("batch_size") is not None or arguments.get("batch_sampler") is not None
@@ -174,7 +175,7 @@ def _get_path(spec: PipelineSpec, sink: SinkSpec) -> str:
 
 
 def set_sink_workers(spec: PipelineSpec, starts_by_path: Mapping[str, WorkerStart]) -> PipelineSpec:
-    """Return the spec with numbers of workers for its sinks, by their paths; 1 for any other that is `auto`.
+    """Return the spec with the number of workers of each sink, by its path; other sinks with `auto` get 1.
 
     >>> from stagepipe.spec import SourceSpec
     >>> jsonl = SinkSpec(target=Target("stagepipe.sinks.jsonl", {"path": "out"}), workers="auto", writes_parts=True)
@@ -188,7 +189,7 @@ def set_sink_workers(spec: PipelineSpec, starts_by_path: Mapping[str, WorkerStar
 
 
 def choose_part_size(spec: PipelineSpec) -> PartSize:
-    """Return the bounds of the parts: those of the sinks, or such that whole parts fill their shards."""
+    """Return the limits of the parts: those that the sinks set, or limits with which whole parts fill their shards."""
     writers = [sink for sink in spec.sinks if sink.writes_parts]
     given_items = [value for sink in writers if isinstance(value := _get_setting(sink, "part_items"), int)]
     given_items += [
@@ -208,7 +209,7 @@ def choose_part_size(spec: PipelineSpec) -> PartSize:
 
 
 def count_max_writers(spec: PipelineSpec, memory_bytes: int) -> int | None:
-    """Return how many workers each sink may have, so that all can write at a time; None without a limit."""
+    """Return the number of workers that each sink may have, so that all can write at a time; None without a limit."""
     writers = [sink for sink in spec.sinks if sink.writes_parts]
     if not writers:
         return None
@@ -216,7 +217,7 @@ def count_max_writers(spec: PipelineSpec, memory_bytes: int) -> int | None:
 
 
 def count_parts_in_flight(spec: PipelineSpec, workers: int, memory_bytes: int) -> int:
-    """Return how many parts take memory at a time: one in each worker and two more, or as many as fit."""
+    """Return the number of parts in memory at a time: one in each worker and two more, or as many as fit."""
     return min(workers + _PARTS_OUTSIDE_WORKERS, max(_count_parts_that_fit(spec, memory_bytes), 1))
 
 
@@ -225,7 +226,7 @@ def _count_parts_that_fit(spec: PipelineSpec, memory_bytes: int) -> int:
 
 
 def _choose_part_items(shard_items: Sequence[int]) -> int:
-    """Return the largest number of items, up to 1,024, with which whole parts fill the shards best."""
+    """Return the number of items, up to 1,024, with which whole parts fill the shards best."""
     most = min([_MAX_PART_ITEMS, *shard_items])
     candidates = range(most // 2 + 1, most + 1)
     return max(
@@ -234,13 +235,13 @@ def _choose_part_items(shard_items: Sequence[int]) -> int:
 
 
 def _get_setting(sink: SinkSpec, name: str) -> Any:
-    """Return an argument of a sink; of a sink that is an object, its attribute."""
+    """Return an argument of a sink; for a sink that is an object, its attribute."""
     own = None if isinstance(sink.target.uses, str | type) else getattr(sink.target.uses, name, None)
     return sink.target.arguments.get(name, own)
 
 
 def _make_unique_names(spec: PipelineSpec, writers: Sequence[SinkSpec]) -> Iterator[str]:
-    """Yield the names of the writers."""
+    """Yield a unique name for each writer."""
     used = {stage.name for stage in spec.stages} | {sink.name for sink in writers if sink.name is not None}
     for sink in writers:
         if sink.name is not None:
@@ -265,7 +266,7 @@ def name_sink(target: Target) -> str:
 def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the CUDA_VISIBLE_DEVICES of each worker, or None to leave the variable unchanged.
 
-    `cuda` spreads the workers over all `available_devices`; each worker sees one, as its device `cuda`, or one for each
+    `cuda` spreads the workers over all `available_devices`. Each worker sees one device, as `cuda`, or one for each
     process of its `group`. `cuda:1` gives every worker the second device. `cpu` hides all devices.
 
     >>> from stagepipe.spec import Target
@@ -303,15 +304,17 @@ def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str,
 
 _DATASET_SOURCES: Final = frozenset({"stagepipe.sources.dataset", "stagepipe.sources.DatasetSource"})
 _NOT_ONE_BY_ONE: Final = ("batch_size", "batch_sampler", "shards")
-"""Arguments that make an item of the source something else than one index."""
+"""Arguments with which an item of the source is not a single index."""
 _BATCH: Final = "stagepipe.stages.Batch"
 CHUNK_WINDOW_ITEMS: Final = 2048
-"""Small items in flight where they travel in chunks: some chunks for each worker. The memory that they take is bounded
-by `SMALL_ITEM_BUDGET_BYTES` in `admission`."""
+"""Small items in flight if they travel in chunks: several chunks for each worker. `SMALL_ITEM_BUDGET_BYTES` in
+`admission` limits their memory.
+
+"""
 
 
 def mark_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> tuple[ProcessPlan, ...]:
-    """Return the processes, with `sends_chunks` where the first two can."""
+    """Return the processes, with `sends_chunks` set in the first two if they can send chunks."""
     if len(processes) < 3 or not _can_send_chunks(processes, hops):  # noqa: PLR2004 - indices, readers, Batch
         return processes
     size = processes[2].first_stage.target.arguments.get("size")
@@ -351,7 +354,7 @@ _SMALL_ITEM_WINDOW_ITEMS = 256
 
 
 def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, **choices: Any) -> Plan:
-    """Plan a run. `choices` are fields of the plan that no config sets, such as `limit` and `shard`."""
+    """Plan a run. `choices` are fields of the plan that have no config key, such as `limit` and `shard`."""
     spec = split_source(spec)
     processes = _plan_processes(spec, machine)
     hops = tuple(
@@ -403,7 +406,7 @@ def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, 
 
 
 def _get_workers(stage: StagePlan) -> tuple[int, WorkerRange | None]:
-    """Return the workers at the start, and their bounds. While `auto` is not resolved: the least, and no bounds."""
+    """Return the workers at the start and their bounds. For an unresolved `auto`: the minimum, and no bounds."""
     if stage.workers != "auto":
         return stage.workers, stage.worker_bounds
     return (1 if stage.worker_bounds is None else stage.worker_bounds.minimum), None
@@ -451,17 +454,19 @@ def _plan_segments(
 
 
 _MIN_OUTPUT_GROUPS = 3
-"""Groups to get from the last order point. The first one pays for untouched pages; the others are representative."""
+"""Groups to get from the last order point. The first group pays for untouched pages; the others are representative."""
 
 _MIN_PROBE_ITEMS = 48
-"""Fewer items say too little if their costs vary."""
+"""With fewer items, a forecast is unreliable if their costs vary."""
 
 _MAX_PROBE_ITEMS = 2048
 """More items take too long. The engine also limits the probe's duration."""
 
 _MAX_PROBE_PART_ITEMS = 8
-"""Items of a part for sinks in a probe, or fewer after a `Batch`: a part comes soon. `MeasuredSink` tells the time of a
-row from that of a part."""
+"""Maximum items of a part for sinks in a probe, fewer after a `Batch`, so that a part comes soon. `MeasuredSink`
+separates the time of a row from the time of a part.
+
+"""
 
 _MAX_PART_SOURCE_ITEMS = 48
 _MEASURED_SINK_PATH: Final = "stagepipe.sinks.MeasuredSink"
@@ -470,8 +475,8 @@ _MEASURED_SINK_PATH: Final = "stagepipe.sinks.MeasuredSink"
 def make_probe_plan(plan: Plan, sink_folder: Path = Path()) -> Plan:
     """Copy `plan` with one worker per stage, few items, and one item in flight. Sinks write to `sink_folder`.
 
-    With several items in flight the stages would run at the same time, and on a busy machine each would look slower
-    than it is. A stage with `batch` gets a window of two batches: it gathers the next one while it works on the first.
+    With several items in flight, the stages would run at the same time and look slower than they are on a busy machine.
+    A stage with `batch` gets a window of two batches: it gathers the next one while it works on the first.
     """
     single = [replace(process, workers=1, worker_bounds=None) for process in plan.processes]
     processes = redirect_sinks(single, sink_folder)
@@ -491,7 +496,7 @@ def make_probe_plan(plan: Plan, sink_folder: Path = Path()) -> Plan:
 
 
 def redirect_sinks(processes: Sequence[ProcessPlan], folder: Path) -> tuple[ProcessPlan, ...]:
-    """Copy the processes with small parts, which stand-ins of the sinks with workers write to `folder`."""
+    """Copy the processes with small parts. Stand-ins of the sinks with workers write the parts to `folder`."""
     redirected: list[ProcessPlan] = []
     source_items = 1
     multiple = 1

@@ -1,6 +1,6 @@
-"""Checks the system's limits against what a plan needs, before anything starts.
+"""Checks the system's limits against the needs of a plan, before anything starts.
 
-The needs are counted, not guessed: what each worker takes in the caller's process and in its own. They were measured
+The needs are counted: the resources of each worker in the caller's process and in its own. The counts were measured
 with /proc/PID/fd and /proc/PID/status; tests/unit/plan/test_system_requirements.py and
 tests/integration/test_system_limits.py check them.
 """
@@ -20,29 +20,31 @@ from stagepipe.transport import era_span_bytes
 
 _FDS_PER_WORKER = 10
 """In the caller's process: the arena, its mapping, both ends of the release pipe, the wake event, the lifetime pipe,
-the crash log, the pidfd, the output pipe and the control connection. A worker opens three for each worker before it,
-so the caller's process is the first to run short."""
+the crash log, the pidfd, the output pipe and the control connection. A worker opens three for each worker before it, so
+the caller's process runs short first.
+
+"""
 _FDS_PER_HOP = 2
 _BASE_FDS = 40
-"""The board, the wake events, those of zmq, those open only during the start, and some for files of source and sink."""
+"""The board, the wake events, zmq's descriptors, those open only during the start, and some for the user's files."""
 _TASKS_PER_WORKER = 4
 """The main thread, the control thread and two threads of zmq. A stage may start more."""
 _BASE_TASKS = 6
 _WORKER_ADDRESS_SPACE_BYTES = 400 << 20
-"""A Python with NumPy, with the stacks and heaps of its threads. torch adds gigabytes."""
+"""A Python process with NumPy, including the stacks and heaps of its threads. torch adds gigabytes."""
 _MIN_SUGGESTED_MEMORY_BYTES = 16 << 20
-"""A smaller `memory` is not worth suggesting."""
+"""A smaller `memory` is not suggested."""
 
 
 def check_plan_limits(plan: Plan) -> None:
-    """Raise UsageError if a system limit is too low. It names every such limit, the need and the hint."""
+    """Raise UsageError if a system limit is too low. It names every such limit, the need and a fix."""
     shortages = list(find_shortages(plan, read_system_limits(count_required_tasks(plan))))
     if shortages:
         raise UsageError("\n".join(f"the run cannot start: {shortage}" for shortage in shortages))
 
 
 def check_spec_limits(spec: PipelineSpec) -> tuple[str, ...]:
-    """Check the limits for a spec, before anything is measured or probed. Returns the warnings that remain."""
+    """Check the limits for a spec, before any measurement or probe. Returns the remaining warnings."""
     plan = _make_uncalibrated_plan(lower_sinks(spec))
     check_plan_limits(plan)
     machine = detect_machine()
@@ -65,7 +67,7 @@ def find_cpu_warnings(spec: PipelineSpec, cpus: int) -> Iterator[str]:
 
 
 def find_gpu_warnings(spec: PipelineSpec, cuda_devices: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each stage whose GPU is not among those that this process sees. Pure."""
+    """Yield a warning for each stage whose GPU is not visible to this process. Pure."""
     for stage in spec.stages:
         kind, _, index = (stage.device or "").partition(":")
         if kind == "cuda" and int(index or 0) >= len(cuda_devices):
@@ -89,9 +91,9 @@ def count_required_tasks(plan: Plan) -> int:
 
 
 def count_slots_that_fit(plan: Plan) -> int:
-    """Return how many slots a process may have, so that the limits of the system have room for those of all processes.
+    """Return the number of slots that a process may have within the system limits, which all processes share.
 
-    A process keeps as many as it has workers at the start, and no process has more than `plan` gives to it.
+    A process keeps at least its workers at the start, and gets at most its slots in `plan`.
     """
     limits = read_system_limits(count_required_tasks(plan))
     most = max(process.slot_count for process in plan.processes)
@@ -99,7 +101,7 @@ def count_slots_that_fit(plan: Plan) -> int:
 
 
 def limit_slots(plan: Plan, slots: int) -> Plan:
-    """Copy a plan with at most so many slots in each process, but with those of its workers at the start."""
+    """Copy a plan with at most `slots` slots in each process, but no fewer than its workers at the start."""
     processes = (
         process
         if process.worker_bounds is None
@@ -117,7 +119,7 @@ def limit_slots(plan: Plan, slots: int) -> Plan:
 def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
     """Yield a sentence for each limit that is too low. Pure.
 
-    Descriptors and address space are for the most workers that the run may have, processes for those at its start.
+    Descriptors and address space must suffice for the maximum number of workers, processes for those at the start.
     """
     workers = sum(process.slot_count for process in plan.processes)
     fds = _FDS_PER_WORKER * workers + _FDS_PER_HOP * len(plan.hops) + len(plan.segments) + _BASE_FDS
@@ -147,7 +149,7 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
 
 
 def _find_part_shortage(plan: Plan) -> Iterator[str]:
-    """The shortage of shared memory for a part of the sinks, if items fill it. As many are in flight as fit."""
+    """Yield the shortage of shared memory for one full part of the sinks. Only as many are in flight as fit."""
     for stage in (process.first_stage for process in plan.processes):
         if stage.is_order_point and stage.sink_path:
             part_bytes = stage.target.arguments["max_bytes"]
@@ -162,7 +164,7 @@ def _find_part_shortage(plan: Plan) -> Iterator[str]:
 
 
 def _find_address_space_shortage(plan: Plan, limits: SystemLimits) -> Iterator[str]:
-    """The shortage of the process that maps most arenas: a worker, or the caller's process."""
+    """Yield the shortage of the process that maps the most arenas: a worker, or the caller's process."""
     if limits.max_address_space_bytes is None or limits.free_address_space_bytes is None:
         return
     readers = [(process.slot_count + 1, _WORKER_ADDRESS_SPACE_BYTES) for process in plan.processes[:-1]]
