@@ -1,11 +1,11 @@
-"""Runs a bench: measures the hop's mechanisms and those of multiprocessing in interleaved rounds, within a time budget.
+"""Runs a bench: measures the mechanisms of a hop and of multiprocessing in interleaved rounds, within a time budget.
 
-The hop is measured by `calibration.RoundTrip`. For multiprocessing's Pipe, Queue and SharedMemory it is the cost of a
-message from a producer, in a spawned process, to the consumer in the caller's. Messages travel one at a time. Between
-two messages both sides touch memory, as the sides of a hop do (`calibration.simulate_stage_work`). The cost is the CPU
-time of the threads that send, of the thread that receives, and of the release of what was received. CPU time leaves
-out all waits, even those in which another process had the CPU. A hop's own timing includes these, so the comparison
-never favours the hop. Every byte is checked, outside the measured time.
+`calibration.RoundTrip` measures the hop. For multiprocessing's Pipe, Queue and SharedMemory, a producer in a spawned
+process sends messages, one at a time, to the consumer in the caller's process. Between two messages both sides touch
+memory, as the sides of a hop do (`calibration.simulate_stage_work`). The cost is the CPU time of the sending threads,
+of the receiving thread, and of the release of the received message. CPU time excludes all waits, even those in which
+another process had the CPU. The timing of a hop includes such waits, so the comparison never favours the hop. Every
+byte is checked, outside the measured time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from stagepipe.timing import TransferKind
 
 ByteArray = NDArray[np.uint8]
 _FEEDER_THREAD_NAME = "QueueFeederThread"
-"""CPython's name of the Queue thread that pickles and writes."""
+"""CPython's name of the thread of a Queue that pickles and writes."""
 
 
 def make_random_bytes(nbytes: int) -> ByteArray:
@@ -117,7 +117,7 @@ def send_by_shared_memory(writer: Connection, data: ByteArray) -> None:
 Item = dict[str, Any]
 _SPAWN_CONTEXT = multiprocessing.get_context("spawn")
 _POLL_INTERVAL_S = 20e-6
-"""Between two looks at a Queue, which has no wait that leaves the message in it."""
+"""The interval between two polls of a Queue, which cannot wait without taking the message."""
 
 
 def check_received(name: str, received: Item, expected: ByteArray) -> None:
@@ -136,9 +136,9 @@ def check_received(name: str, received: Item, expected: ByteArray) -> None:
 
 @contextmanager
 def _block_sigint() -> Iterator[None]:
-    """Start processes that inherit a blocked SIGINT: Ctrl-C reaches the caller alone, which then kills them.
+    """Start processes that inherit a blocked SIGINT: Ctrl-C reaches only the caller, which then kills them.
 
-    In the caller, Ctrl-C is delayed until the block ends. A process that was only half started would print an error.
+    In the caller, Ctrl-C is delayed until the block ends. A half-started process would print an error.
     """
     resource_tracker.ensure_running()  # starting it later would unblock the signal
     received_signals: list[int] = []
@@ -241,7 +241,7 @@ class PeerBenchmark:
 
 
 class _PipeConsumer:
-    """Receives from a Pipe. `channel` is what the producer sends on."""
+    """Receives from a Pipe. The producer sends on `channel`."""
 
     def __init__(self) -> None:
         reader, channel = _SPAWN_CONTEXT.Pipe(duplex=False)
@@ -249,7 +249,7 @@ class _PipeConsumer:
         self.channel: Any = channel
 
     def on_producer_started(self) -> None:
-        """Close what only the producer needs."""
+        """Close the end that only the producer needs."""
         self.channel.close()
 
     def wait_readable(self, timeout_s: float) -> bool:
@@ -262,7 +262,7 @@ class _PipeConsumer:
         return item
 
     def release(self) -> None:
-        """Free the item that was received last. It is a copy, so there is nothing to free."""
+        """Free the last item. It is a copy, so there is nothing to free."""
 
     def close(self) -> None:
         """Close this side."""
@@ -298,7 +298,7 @@ class _QueueConsumer(_PipeConsumer):
 
 
 class _SharedMemoryConsumer(_PipeConsumer):
-    """Receives from SharedMemory: one object per message, with its name sent over a Pipe. The receiver unlinks it."""
+    """Receives from SharedMemory: one object per message, whose name comes over a Pipe. The receiver unlinks it."""
 
     _shared_memory: SharedMemory
 
@@ -324,29 +324,29 @@ _CONSUMER_TYPES: dict[str, type[_PipeConsumer]] = {
 # ------------------------------------------------------------------ the rounds
 
 ProgressCallback = Callable[[float], None]
-"""Receives the share of the time budget that is used, 0 to 1."""
+"""Receives the used share of the time budget, 0 to 1."""
 _MIN_ROUNDS = 3
-"""The first copy of a large message may be a cold one. Then two are left that are not."""
+"""The first copy of a large message may be cold, which leaves two that are not."""
 _COLD_ROUNDS = 3
-"""Each cold message takes memory that nothing has touched before."""
+"""Each cold message takes memory that was never touched."""
 _MEMORY_PER_MESSAGE_RATIO = 32
-"""Memory that a message of the largest size takes, over its size: five processes hold copies of it."""
+"""Memory use of the largest message, relative to its size: five processes hold copies of it."""
 _LARGE_MESSAGE_BYTES = 1 << 20
-"""Messages larger than this go one at a time, so that they touch few blocks."""
+"""Larger messages go one at a time, so that they touch few blocks."""
 
 
 @dataclass(frozen=True)
 class BenchBudget:
-    """About how long to measure, and up to which message size."""
+    """The approximate duration of the measurement, and the maximum message size."""
 
     duration_s: float
     max_message_bytes: int
 
 
 FULL_BUDGET = BenchBudget(18.0, BENCH_SIZES_BYTES[-1])
-"""The default. Starting the processes comes on top, so that a bench takes some 20 s."""
+"""The default. Process starts are not included, so a bench takes about 20 s."""
 QUICK_BUDGET = BenchBudget(4.0, 16 << 20)
-"""The budget of `--quick`. Starting the processes comes on top."""
+"""The budget of `--quick`, without the process starts."""
 
 
 def run_bench(budget: BenchBudget = FULL_BUDGET, on_progress: ProgressCallback | None = None) -> BenchResult:

@@ -1,7 +1,7 @@
-"""The result of a bench: the cost of a message by mechanism and size, and where shared memory becomes cheaper.
+"""The result of a bench: the cost of a message by mechanism and size, and the size from which shared memory is cheaper.
 
 As values and JSON (pure), as a table for the terminal, and as a plot. matplotlib, from the extra `bench`, draws log
-axes and error bars and writes SVG and PNG; it is imported on use.
+axes and error bars and writes SVG and PNG. It is imported at its first use.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from stagepipe.costs import CostCurves
 from stagepipe.report import TerminalView
 
 BENCH_SIZES_BYTES = (64, 512, 1 << 10, 3 << 10, 4 << 10, *((16 << 10) << shift for shift in range(0, 14, 2)))
-"""Bytes of the array in a message. With the packet header no two have the same bit length, so the ledger keeps them
-apart."""
+"""Bytes of the array in a message. With the packet header, each size has another bit length, so the ledger keeps them
+apart.
+"""
 PIPE = "pipe"
 """Through the pipe."""
 COPIED = "copied"
@@ -33,9 +34,9 @@ COPIED = "copied"
 COLD = "cold"
 """Copied into a shared-memory block whose pages were never touched."""
 HOP_MECHANISMS = (PIPE, COPIED, "loaned", "passed on", COLD)
-"""How a hop can carry a message; one curve of `CostCurves` each."""
+"""The ways in which a hop can carry a message; each has a curve in `CostCurves`."""
 PEER_MECHANISMS = ("Pipe", "Queue", "SharedMemory")
-"""The mechanisms of multiprocessing that the bench compares with."""
+"""The mechanisms of multiprocessing in the comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +52,10 @@ class CostPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """The result of a bench: points by mechanism, the smallest size first, the fitted curves and how it was run.
+    """The result of a bench: points by mechanism, the smallest size first, the fitted curves and the conditions.
 
-    A point holds the work of both sides, pickling and reading included. For the hop's mechanisms that part is
-    `serialization_ns`, the same for all. The curves leave it out.
+    A point holds the work of both sides, with pickling and reading. For the hop's mechanisms that part is
+    `serialization_ns`, the same for all. The curves omit it.
 
     >>> curves = CostCurves.from_points((64, 4096, 65536), (9_000, 90_000, 300_000), (24_000, 30_000, 45_000))
     >>> pipe = CostPoint(nbytes=4096, count=9, low_ns=95_000, ns=96_000, high_ns=99_000)
@@ -75,7 +76,7 @@ class BenchResult:
 
     @property
     def busy_warning(self) -> str:
-        """Why the costs are too high, if other processes used the CPUs; else ""."""
+        """Why the costs are too high, if other processes used the CPUs; otherwise "", the empty string."""
         cpus = self.host.get("cpus", 0)
         if not cpus or self.load_average <= cpus:
             return ""
@@ -133,7 +134,7 @@ class BenchResult:
 
 
 def check_output_path(path: Path | None, option: str = "--json") -> None:
-    """Raise UsageError unless a file can be written to `path`. Called before anything is measured."""
+    """Raise UsageError unless a file can be written to `path`. Call it before the measurement."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise UsageError(
             f"{option} {path}: this is a folder, or its parent folder does not exist; name a file in an existing folder"
@@ -227,11 +228,11 @@ _STYLES: dict[str, dict[str, Any]] = {
     "Queue": {"label": "multiprocessing Queue", "color": "#c994c7", "marker": "P", "linestyle": "--"},
     "SharedMemory": {"label": "multiprocessing SharedMemory", "color": "#7a5195", "marker": "D", "linestyle": "--"},
 }
-"""The lines of the plot: those of a hop are solid, but for the one to untouched memory."""
+"""The lines of the plot. Those of a hop are solid, except for the line of untouched memory."""
 
 
 def check_plot_paths(paths: Iterable[Path]) -> None:
-    """Raise UsageError unless a plot can be written to each of `paths`. Called before anything is measured.
+    """Raise UsageError unless a plot can be written to each of `paths`. Call it before the measurement.
 
     >>> check_plot_paths([Path("a.gif")])
     Traceback (most recent call last):
@@ -252,7 +253,7 @@ def draw_plots(result: BenchResult, paths: Sequence[Path]) -> None:
         return
     import matplotlib as mpl
 
-    # Text stays text, so an SVG can be searched. The same result always gives the same file.
+    # Text stays text, so an SVG can be searched. Equal results give equal files.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
         figure = _make_figure(result)
         for path in paths:
@@ -299,7 +300,7 @@ def _label_axes(axes: Any, result: BenchResult) -> None:
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    # 3 KiB has no tick: its label would overlap that of 4 KiB.
+    # 3 KiB has no tick, because its label would overlap the label of 4 KiB.
     ticks = [size for size in BENCH_SIZES_BYTES if size in result.sizes_bytes and size != 3 << 10]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())

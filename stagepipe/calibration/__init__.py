@@ -1,7 +1,6 @@
-"""Measures what it costs to carry a message on this machine, on a real hop to another process and back.
+"""Measures the cost of carrying a message on this machine, on a real hop to another process and back.
 
-round_trip      the hop, and the side of it that the caller's process holds
-echo            the other process: sends back what it receives
+round_trip      the hop: the side in the caller's process, and the echo process that sends messages back
 measurement     measures all transfer kinds and sizes within a second and fits the curves
 cache           keeps the curves in the user's cache folder
 """

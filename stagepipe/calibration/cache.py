@@ -22,7 +22,7 @@ from stagepipe.machine import read_cpu_model
 
 _CACHE_FORMAT_VERSION = 4
 _NOISY_RELATIVE_IQR = 0.6
-"""Curves with a larger interquartile range are noisy: the machine was busy with something else."""
+"""Curves with a larger interquartile range are noisy, because other programs used the machine."""
 _NOISY_CACHE_LIFETIME = dt.timedelta(hours=1)
 """Noisy curves are measured again after this time."""
 
@@ -55,7 +55,7 @@ def load_curves(version: str) -> CostCurves:
 
 
 def load_cached_curves(version: str) -> CostCurves | None:
-    """Return the curves in the cache; None if there are none, or the file is damaged."""
+    """Return the curves in the cache; None if there are none or the file is damaged."""
     path = _KEPT.get_path(_name_file(version))
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return CostCurves.from_dict(json.loads(path.read_text()))

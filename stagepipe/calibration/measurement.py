@@ -2,7 +2,8 @@
 
 The messages travel over a real hop to another process (`calibration.round_trip`) and back. Between two messages both
 sides work on memory, as stages do, so caches are as cold and readers sleep as often as in a run. The cost of a message
-is the median of the work of both sides. Kinds and sizes are interleaved; all of it takes less than a second.
+is the median of the work of both sides. Kinds and sizes are interleaved; the whole measurement takes less than a
+second.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from stagepipe.transport import MAX_INLINE_BYTES
 
 PIPE_SIZES_BYTES = (64, 512, 1024, 3072, 4096, 16 << 10, 64 << 10, 256 << 10)
 MESSAGE_SIZES_BYTES = (*PIPE_SIZES_BYTES, 1 << 20, 4 << 20)
-"""Bytes of the array in a message. With the packet header no two have the same bit length, so the ledger keeps them
-apart."""
+"""Bytes of the array in a message. With the packet header, each size has another bit length, so the ledger keeps them
+apart.
+"""
 MULTI_BUFFER_COUNT = 9
-"""Buffers of the item that measures the cost of each buffer after the first."""
+"""Number of buffers in the item that measures the cost of each buffer after the first."""
 _MULTI_BUFFER_SIZES = [MAX_INLINE_BYTES + 64 * index for index in range(MULTI_BUFFER_COUNT)]
 _DEFAULT_ROUNDS = 15
 _COLD_ROUNDS = 5
-"""Each cold message takes memory that nothing has touched before."""
+"""Each cold message takes memory that was never touched."""
 
 
 def make_multi_buffer_item() -> dict[str, NDArray[np.uint8]]:
@@ -133,5 +135,5 @@ def measure_timing_ns_per_hop(rounds: int = 2000) -> int:
 
 
 _TIMED_MESSAGE_BYTES = 1_200_000
-"""The size of every timed message: the messages of a hop have mostly one size."""
+"""The size of every timed message, because most hops carry messages of one size."""
 TIMING_OVERHEAD_METHOD = "time stamps and recording of both sides of a hop, repeated in isolation on this machine"

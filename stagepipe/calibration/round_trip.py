@@ -1,6 +1,6 @@
 """A hop to another process and back, which measures the cost of messages.
 
-`RoundTrip` runs in the caller's process. The echo process sends back what it receives: `python -m
+`RoundTrip` runs in the caller's process. The echo process sends back each message: `python -m
 stagepipe.calibration.round_trip FD...`. It inherits these descriptors, in this order: the pipe to it, the pipe from it,
 the caller's arena, its own arena, the pipe to release the caller's blocks, the pipe that releases its own blocks, and
 the shared page with the ledgers.
@@ -54,20 +54,20 @@ RESPONSE_TIMEOUT_S = 10.0
 CACHE_FOOTPRINT_BYTES = 2 << 20
 """Memory that a process touches between two messages: about the size of a core's private cache."""
 WORK_BUFFER_BYTES = 16 << 20
-"""The most memory that a process touches between two messages."""
+"""Maximum memory that a process touches between two messages."""
 LEDGER_COUNT = 4
 """Ledgers on the shared page: outbound sending and receiving, return sending and receiving."""
 
 
 def simulate_stage_work(work_buffer: np.ndarray[Any, Any], nbytes: int = 0) -> None:
-    """Touch memory as a stage does between two messages of `nbytes`: more for larger messages."""
+    """Touch memory as a stage does between two messages of `nbytes`. Larger messages touch more."""
     work_buffer[: CACHE_FOOTPRINT_BYTES + 2 * nbytes] += 1
 
 
 class HopEndpoint:
     """One side of the hop: its shared memory, its sender and its receiver.
 
-    `ledgers` are the (sending, receiving) ledgers of this side. `exit_stack` closes what the endpoint opens.
+    `ledgers` are the (sending, receiving) ledgers of this side. `exit_stack` closes all that the endpoint opens.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class RoundTrip:
         self._receiver = self._endpoint.open_receiver(returned.read_fd)
         self._work_buffer = np.zeros(WORK_BUFFER_BYTES, np.uint8)
         self._in_flight = 0
-        # With more in flight than the pipe holds, both sides could wait for room at once.
+        # With more messages in flight than the pipe holds, both sides could wait for room at once.
         self._max_in_flight = min(_MAX_MESSAGES_IN_FLIGHT, returned.capacity_packets)
         self._receive_durations_ns: list[int] = []
 
@@ -191,7 +191,7 @@ class RoundTrip:
             self._receive_one()
 
     def send_loaned(self, nbytes: int) -> None:
-        """Send an item that is in a shared-memory block already."""
+        """Send an item that is already in a shared-memory block."""
         simulate_stage_work(self._work_buffer, nbytes)
         self._senders[TransferKind.COPIED].send([{"data": np.asarray(self._memory.loan(nbytes))}], 1, (0,), 1, b"")
         self._in_flight += 1
@@ -233,22 +233,22 @@ class RoundTrip:
 
     @property
     def serialization_ns(self) -> int:
-        """The median cost of a message besides carrying it: pickling, reading and unpickling. Valid after `stop`.
+        """The median cost of a message except for carrying it: pickling, reading and unpickling. Valid after `stop`.
 
-        It is the same for all transfer kinds, so the ledgers and the curves leave it out.
+        It is the same for all transfer kinds, so the ledgers and the curves omit it.
         """
         reading_ns = int(median(self._receive_durations_ns or [0])) - self._endpoint.get_median_phase_ns("receive_ns")
         return self._endpoint.get_median_phase_ns("encode_ns") + max(reading_ns, 0)
 
     def summarize(self) -> tuple[list[CostMeasurement], list[CostMeasurement]]:
-        """The costs of the messages to the echo process and of those back from it. Valid after `stop`."""
+        """The costs of the messages to the echo process, and of those back from it. Valid after `stop`."""
         outbound = summarize_ledgers(self._outbound_ledgers[:1], self._outbound_ledgers[1:])
         returned = summarize_ledgers(self._return_ledgers[:1], self._return_ledgers[1:])
         return outbound, returned
 
 
 def _start_echo_process(fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Start the echo process with the descriptors that the module names."""
+    """Start the echo process with the descriptors in the order of the module's docstring."""
     import_root = str(PACKAGE_DIR.parent)
     path = os.pathsep.join(filter(None, (import_root, os.environ.get("PYTHONPATH"))))
     try:
@@ -257,7 +257,7 @@ def _start_echo_process(fds: Sequence[int]) -> subprocess.Popen[bytes]:
             pass_fds=fds,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C reaches the caller alone, which then kills this process
+            process_group=0,  # Ctrl-C reaches only the caller, which then kills this process
         )
     except OSError as error:
         raise RunError(f"cannot measure this machine: cannot start the echo process: {error}") from error

@@ -88,9 +88,9 @@ _ATTRIBUTE_OPERATIONS = {"LOAD_ATTR", "LOAD_METHOD"}
 
 @dataclass
 class CodeContent:
-    """What a code object does, with the code nested in it: functions, lambdas and comprehensions.
+    """The behaviour of a code object, including nested code: functions, lambdas and comprehensions.
 
-    `instructions` is text without constants; these stand in `constants`, in the order of their use. `global_names` and
+    `instructions` is text without constants; `constants` has these in the order of their use. `global_names` and
     `attribute_names` are the names that the code reads.
     """
 
@@ -150,7 +150,7 @@ _MISSING = object()
 
 
 def fingerprint_function(function: FunctionType, build: Build) -> Fingerprint:
-    """Return the fingerprint of a function; its code and globals count unless they are an installed package's."""
+    """Return the fingerprint of a function. Its code and globals count unless an installed package has it."""
     home = str(function.__globals__.get("__name__", function.__module__))
     if not is_installed(home):
         return make_composite("function", function.__name__, _iter_function_parts(function, build))
@@ -161,14 +161,14 @@ def fingerprint_function(function: FunctionType, build: Build) -> Fingerprint:
 
 
 def fingerprint_method(value: MethodType, build: Build) -> Fingerprint:
-    """Return the fingerprint of a bound method: of the function and of its object."""
+    """Return the fingerprint of a bound method: its function and its object."""
     return make_composite(
         "method", value.__name__, [("method", build(value.__func__)), ("object", build(value.__self__))]
     )
 
 
 def fingerprint_partial(value: partial[Any], build: Build) -> Fingerprint:
-    """Return the fingerprint of a partial: of the function and of the arguments."""
+    """Return the fingerprint of a partial: its function and its arguments."""
     arguments = [(f"argument {number}", build(argument)) for number, argument in enumerate(value.args)]
     keywords = [(f"argument `{name}`", build(argument)) for name, argument in sorted(value.keywords.items())]
     return make_composite("partial", "partial", [("function", build(value.func)), *arguments, *keywords])
@@ -180,13 +180,13 @@ def fingerprint_wrapper(value: Any, build: Build) -> Fingerprint:
 
 
 def fingerprint_property(value: property | cached_property[Any], build: Build) -> Fingerprint:
-    """Return the fingerprint of a property: of its functions."""
+    """Return the fingerprint of a property: its functions."""
     names = ("fget", "fset", "fdel") if isinstance(value, property) else ("func",)
     return make_composite("property", "property", [(name, build(getattr(value, name))) for name in names])
 
 
 def fingerprint_leniently(value: Any, build: Build) -> Fingerprint:
-    """Return the fingerprint of a value that is not sent to workers; of one that has none, the name of its type."""
+    """Return the fingerprint of a value that is not sent to workers; the name of its type if it has no fingerprint."""
     result = build(value)
     return result if result.unknown is None else make_exact("type", get_display_name(type(value)))
 
@@ -202,7 +202,7 @@ def _iter_function_parts(function: FunctionType, build: Build) -> Iterator[tuple
 
 
 def _iter_context(function: FunctionType, build: Build) -> Iterator[tuple[str, Fingerprint]]:
-    """Yield what a function object adds to its code: defaults, closure values and attributes."""
+    """Yield the parts that a function object adds to its code: defaults, closure values and attributes."""
     code = function.__code__
     defaults = function.__defaults__ or ()
     positional_names = code.co_varnames[: code.co_argcount]
@@ -245,20 +245,20 @@ def _iter_globals(function: FunctionType, content: CodeContent, build: Build) ->
 def _iter_module_attributes(
     name: str, module: ModuleType, content: CodeContent, build: Build
 ) -> Iterator[tuple[str, Fingerprint]]:
-    """Yield what the code may read from a module that is not installed: `settings.SIZE`."""
+    """Yield the attributes that the code may read from a module that is not installed: `settings.SIZE`."""
     if not is_installed(module.__name__):
         for attribute in sorted(content.attribute_names & vars(module).keys()):
             yield f"global `{name}.{attribute}`", fingerprint_leniently(vars(module)[attribute], build)
 
 
 SCALAR_TYPES: Final = frozenset({NoneType, type(...), bool, int, float, complex, str, bytes, range})
-"""Types whose `repr` tells the value and the type."""
+"""Types whose `repr` shows the value and the type."""
 
 _MAX_SHOWN_ENTRIES: Final = 12
-"""A dict of more numbers and strings is compared as a whole, which is fast."""
+"""A larger dict of numbers and strings is compared as a whole, which is fast."""
 
 _MAX_SHOWN_BITS: Final = 300
-"""Python refuses to write integers beyond some thousand digits in decimal."""
+"""Longer integers are shown in hexadecimal: Python does not write thousands of digits in decimal."""
 
 
 def fingerprint_scalar(value: Any) -> Fingerprint:
@@ -325,8 +325,8 @@ def fingerprint_tensor(tensor: Any) -> Fingerprint:
 def _get_flat_text(value: Collection[Any]) -> str | None:
     """Return the `repr` of a collection of numbers and strings, or of tuples or dicts of them, sorted by key.
 
-    Return None for others, and where a number is so long that Python refuses to write it. A million entries take
-    about two seconds.
+    Return None for other collections, and if a number is so long that Python refuses to write it. A million entries
+    take about two seconds.
     """
     types = set(map(type, value))
     rows: Any = value
@@ -344,7 +344,7 @@ def _get_flat_text(value: Collection[Any]) -> str | None:
 def _make_container(kind: str, template: str, parts: list[tuple[str, str, Fingerprint]]) -> Fingerprint:
     """Return the fingerprint of a container from the label, the prefix and the fingerprint of each part.
 
-    It is exact if its parts are, and together short; `template` is then the text around them.
+    It is exact if its parts are exact and short in all; `template` is then the text around them.
     """
     if all(part.is_exact for _, _, part in parts) and len(parts) < MAX_TEXT_CHARS:
         text = ", ".join(prefix + part.text for _, prefix, part in parts)
@@ -360,14 +360,14 @@ _HEAP_TYPE_FLAG = 1 << 9
 
 
 def fingerprint_class(cls: type, build: Build) -> Fingerprint:
-    """Return the fingerprint of a class; its content counts unless it is an installed package's."""
+    """Return the fingerprint of a class. Its content counts unless the class belongs to an installed package."""
     if is_library_class(cls):
         return make_exact("class", get_display_name(cls))
     return make_composite("class", cls.__name__, _iter_class_parts(cls, build))
 
 
 def is_library_class(cls: type) -> bool:
-    """Whether `cls` is written in C or an installed package defines it, so that only its version changes it."""
+    """Whether `cls` is written in C or belongs to an installed package: it changes only with its version."""
     return not cls.__flags__ & _HEAP_TYPE_FLAG or (is_installed(cls.__module__) and is_importable(cls))
 
 
@@ -398,7 +398,7 @@ def _is_bookkeeping(name: str, value: Any) -> bool:
 
 
 _PICKLE_PROTOCOL: Final = 4
-"""The protocol of `__reduce_ex__`. From 5 on, it may leave out buffers."""
+"""The protocol of `__reduce_ex__`. From 5 on, a reduced value may omit its buffers."""
 
 
 def fingerprint_object(value: Any, build: Build) -> Fingerprint:
@@ -408,7 +408,7 @@ def fingerprint_object(value: Any, build: Build) -> Fingerprint:
     if isinstance(reduced, str):
         modules = list(sys.modules.values())
         if "." not in reduced and not any(getattr(module, "__dict__", {}).get(reduced) is value for module in modules):
-            # For instance what `numpy.frompyfunc` makes of a function.
+            # For instance the result of `numpy.frompyfunc`.
             return make_unknown(f"{get_display_name(type(value))} `{reduced}` cannot be imported")
         return make_exact("global", f"{getattr(value, '__module__', '')}.{reduced}")
     constructor, arguments, state, elements, entries = (*reduced, None, None, None)[:5]
@@ -457,7 +457,7 @@ def _iter_state(value: Any, state: Any, build: Build) -> Iterator[tuple[str, Fin
 
 
 _MAX_DEPTH: Final = 60
-"""Maximum nesting of values. A level takes at most eight Python calls, of the thousand that Python allows."""
+"""Maximum nesting of values. A level takes at most eight Python calls; Python allows a thousand."""
 
 _MAX_CODE_DEPTH: Final = 30
 """Maximum nesting at which the code of functions and classes counts. Deeper ones count by name."""
@@ -483,7 +483,7 @@ _FUNCTIONS: Final[dict[type, Callable[[Any, Build], Fingerprint]]] = {
 
 
 def compute_fingerprint(value: Any) -> Fingerprint:
-    """Return the fingerprint of any value. Never raises: `unknown` says which part has none, and why.
+    """Return the fingerprint of any value. Never raises: `unknown` names a part without a fingerprint.
 
     Arrays are hashed at the speed of SHA-256. Numbers and strings in a list, or in a list of tuples or dicts, take at
     most a microsecond each, other objects 20 us, a function or class of some lines 100 us.
@@ -501,12 +501,12 @@ class _FingerprintBuilder:
 
     def __init__(self) -> None:
         self._finished: dict[int, tuple[Any, Fingerprint]] = {}
-        """By id. The values are kept, so that no id is used twice."""
+        """By id. The values are kept, so that no id is reused."""
         self._open: dict[int, int] = {}
         """Depth of the values whose parts are being built, by id."""
 
     def build(self, value: Any) -> Fingerprint:
-        """Return the fingerprint of a value, built once."""
+        """Return the fingerprint of a value. It is built once."""
         if type(value) in SCALAR_TYPES:
             return fingerprint_scalar(value)
         if id(value) in self._finished:
@@ -547,7 +547,7 @@ def _fingerprint_other(value: Any, build: Build) -> Fingerprint:  # noqa: PLR091
 
 
 def _get_generator_types() -> tuple[type, ...]:
-    """Return the types of random generators. torch's is known only once torch is imported."""
+    """Return the types of random generators. torch's type is known only after the import of torch."""
     torch = sys.modules.get("torch")
     torch_types = () if torch is None else (torch.Generator,)
     return (random.Random, np.random.Generator, np.random.BitGenerator, np.random.RandomState, *torch_types)

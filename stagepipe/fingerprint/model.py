@@ -1,4 +1,4 @@
-"""`Fingerprint`: what a value is, as a digest, a text and named parts; and its lines, which a state keeps."""
+"""`Fingerprint`: the identity of a value, as a digest, a text and named parts; and its lines, which a state keeps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MAX_TEXT_CHARS = 96
-"""Maximum length of a text. A longer value shows its beginning, and is compared by its digest."""
+"""Maximum length of a text. A longer value shows its beginning and is compared by its digest."""
 
 
 class UnknownPart(NamedTuple):
-    """A part of a value that has no fingerprint: its labels from the value on, and the reason."""
+    """A part of a value without a fingerprint: the labels that lead to it, and the reason."""
 
     path: str
     reason: str
@@ -21,10 +21,10 @@ class UnknownPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Values with equal digests do the same.
+    """Values with equal digests behave in the same way.
 
-    `text` is short. If `is_exact`, it alone tells the value; otherwise text and `parts` do, and so does the digest.
-    `unknown` is the first part that has no fingerprint. `has_bytecode` is set if another Python version would compute
+    `text` is short. If `is_exact`, it identifies the value; otherwise text and `parts` do, and so does the digest.
+    `unknown` is the first part without a fingerprint. `has_bytecode` is set if another Python version would compute
     another digest.
     """
 
@@ -41,14 +41,14 @@ Build = Callable[[Any], Fingerprint]
 
 
 def make_exact(kind: str, text: str) -> Fingerprint:
-    """Return the fingerprint of a value that its text tells. `kind` separates equal texts of different types."""
+    """Return the fingerprint of a value with a complete text. `kind` separates equal texts of different types."""
     if len(text) > MAX_TEXT_CHARS:
         return make_opaque(kind, f"{text[: MAX_TEXT_CHARS // 2]}...", text.encode())
     return Fingerprint(text=text, digest=_hash_fields(kind.encode(), text.encode()), is_exact=True)
 
 
 def make_opaque(kind: str, text: str, content: bytes | memoryview, *, has_bytecode: bool = False) -> Fingerprint:
-    """Return the fingerprint of a value that its bytes tell: a long text, an array, bytecode."""
+    """Return the fingerprint of a value by its bytes: a long text, an array, bytecode."""
     digest = _hash_fields(kind.encode(), text.encode(), content)
     return Fingerprint(text=text, digest=digest, has_bytecode=has_bytecode)
 
@@ -69,12 +69,12 @@ def make_composite(kind: str, text: str, parts: Iterable[tuple[str, Fingerprint]
 
 
 def make_unknown(reason: str) -> Fingerprint:
-    """Return the fingerprint of a value that cannot be compared. The digest leaves out the reason: it may vary."""
+    """Return the fingerprint of a value that cannot be compared. The digest omits the reason, which may vary."""
     return Fingerprint(text="unknown", digest=_hash_fields(b"unknown"), unknown=UnknownPart("", reason))
 
 
 def _hash_fields(*fields: bytes | memoryview) -> bytes:
-    """Hash the fields with their lengths. SHA-256 is faster than BLAKE2 where the CPU has instructions for it."""
+    """Hash the fields with their lengths. SHA-256 is faster than BLAKE2 on CPUs with instructions for it."""
     digest = hashlib.sha256()
     for field in fields:
         view = memoryview(field)
@@ -84,13 +84,13 @@ def _hash_fields(*fields: bytes | memoryview) -> bytes:
 
 
 _MAX_LINES = 24
-"""Maximum number of lines of a value, so that a state stays small. What has more parts is summed up in a digest."""
+"""Maximum number of lines of a value, so that a state stays small. A digest stands for further parts."""
 
 _DIGEST_DIGITS = 12
-"""Hexadecimal digits of a digest that a state keeps: 48 bits against an accident."""
+"""Hexadecimal digits of a digest in a state: 48 bits make accidental collisions unlikely."""
 
 _EMPTY_TEXTS = frozenset({"{}", "OrderedDict()"})
-"""A torch module has a dozen private attributes with these values. They have no line."""
+"""A torch module has a dozen private attributes with these values. They get no line."""
 
 _UNKNOWN_PREFIX = "no fingerprint: "
 
@@ -98,7 +98,7 @@ _UNKNOWN_PREFIX = "no fingerprint: "
 def describe_fingerprint(fingerprint: Fingerprint, path: str) -> dict[str, str]:
     """Return the lines of a fingerprint: from `path` and a part's labels to its text. Equal lines mean equal values.
 
-    Parts near the top have a line of their own, the state of an object before its class. Deeper ones are summed up.
+    Parts near the top get separate lines, the state of an object before its class. A digest stands for deeper parts.
 
     >>> from stagepipe.fingerprint import compute_fingerprint
     >>> describe_fingerprint(compute_fingerprint([1, 2]), "source.uses")
@@ -132,9 +132,9 @@ def _is_empty_private(label: str, part: Fingerprint) -> bool:
 def find_differences(
     saved: Mapping[str, str], current: Mapping[str, str], *, with_digests: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Yield the path of each line that differs, with a sentence. Parts without a fingerprint are no difference.
+    """Yield the path of each differing line, with a sentence. Parts without a fingerprint do not count as different.
 
-    Without `with_digests`, lines that differ in their digests alone are equal.
+    Without `with_digests`, lines that differ only in their digests are equal.
 
     >>> dict(find_differences({"seed": "3"}, {"seed": "4"}))
     {'seed': 'seed: saved 3, now 4'}

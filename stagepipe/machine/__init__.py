@@ -2,10 +2,10 @@
 
 machine  CPUs, memory and GPUs, and the CPU time of a process
 cgroup   limits and counters of the control group
-limits   the system's limits for this process, and the CPUs and the memory that other processes leave
-doctor   whether a run can start here, for `stagepipe doctor`
+limits   the system's limits for this process, and the CPUs and memory that other processes leave
+doctor   checks whether a run can start here, for `stagepipe doctor`
 
-A worker needs only the CPU time: the names load lazily, because `limits` imports psutil.
+A worker needs only the CPU time. The names load lazily, because `limits` imports psutil.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The limits of this process's control group, and how many of its processes the kernel killed to free memory.
+"""The limits of this process's control group, and the number of processes that the kernel killed to free memory.
 
 Reads cgroup version 2 (https://docs.kernel.org/admin-guide/cgroup-v2.html) and version 1, for the process's own group
-and its parents; psutil knows neither. Runs in the main process.
+and its parents; psutil supports neither. Runs in the main process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def memory_limit_bytes() -> int | None:
 
 
 def free_memory_bytes() -> int | None:
-    """The memory left below the limit of the group or a parent, page cache counted as free; None without a limit."""
+    """The memory left below the limit of the group or a parent; None without a limit. Page cache counts as free."""
     free = []
     for folder in _controller_dirs("memory"):
         with contextlib.suppress(OSError, ValueError):
@@ -52,7 +52,7 @@ def cpu_quota() -> float | None:
 def read_throttling() -> tuple[int, int]:
     """(periods, throttled periods) of the group or parent that used up its CPU quota most often; (0, 0) without one.
 
-    In a throttled period all processes of the group stood still until the next one.
+    In a throttled period, all processes of the group stop until the next period.
     """
     counts = []
     for folder in _controller_dirs("cpu"):
@@ -63,7 +63,7 @@ def read_throttling() -> tuple[int, int]:
 
 
 def oom_kill_count() -> int | None:
-    """How many processes the kernel has killed because memory ran out: in this group, or else on the machine.
+    """The number of processes that the kernel killed because memory ran out: in this group, or else on the machine.
 
     None if the kernel does not report it.
     """

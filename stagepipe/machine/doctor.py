@@ -1,4 +1,4 @@
-"""`stagepipe doctor`: does this machine have what a run needs? Tries it out; leaves nothing behind.
+"""`stagepipe doctor`: checks whether this machine can run pipelines. It tries things out and leaves nothing behind.
 
 Runs in the process of the command. `diagnose` makes all checks, in order.
 """
@@ -34,18 +34,18 @@ from stagepipe.transport import make_packet_pipe
 
 
 class CheckStatus(Enum):
-    """How grave a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
-    """A run works, but slower, or not in every case."""
+    """A run works, but more slowly or not in every case."""
     FAIL = "fail"
     """No run can start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorCheck:
-    """A check: its name, the value seen, and what to do about it; `fix` is "" if there is nothing to do."""
+    """A check: its name, the observed value, and the fix; `fix` is "" if there is nothing to do."""
 
     name: str
     status: CheckStatus
@@ -54,7 +54,7 @@ class DoctorCheck:
 
 
 def passed(name: str, value: str) -> DoctorCheck:
-    """Return a check that found nothing wrong."""
+    """Return a check without a problem."""
     return DoctorCheck(name=name, status=CheckStatus.OK, value=value)
 
 
@@ -64,20 +64,20 @@ def warned(name: str, value: str, fix: str) -> DoctorCheck:
 
 
 def failed(name: str, value: str, fix: str) -> DoctorCheck:
-    """Return a check that found what keeps a run from starting."""
+    """Return a check that found an obstacle to starting a run."""
     return DoctorCheck(name=name, status=CheckStatus.FAIL, value=value, fix=fix)
 
 
 # ------------------------------------------------------------------ what the kernel must be able to do
 
 _MIN_KERNEL: Final = (5, 3)
-"""The first with pidfd_open(2)."""
+"""The first version with pidfd_open(2)."""
 _DEV_SHM: Final = Path("/dev", "shm")
 _PIPE_SETTINGS: Final = Path("/proc/sys/fs")
 _FULL_PIPE_PACKETS: Final = 256
-"""What the hop of a small item holds."""
+"""The capacity of the hop of a small item."""
 _MEMFD_BYTES: Final = 1 << 30
-"""An arena is a sparse file, larger than what is used of it."""
+"""An arena is a sparse file, larger than its used part."""
 _SECCOMP_HINT: Final = "a container's seccomp profile may forbid it: allow it there"
 
 
@@ -93,7 +93,7 @@ def check_kernel() -> DoctorCheck:
 
 
 def check_memfd() -> DoctorCheck:
-    """Make a shared-memory file as an arena is made, and map it."""
+    """Make a shared-memory file in the same way as an arena, and map it."""
     name = "memfd"
     try:
         fd = os.memfd_create("stagepipe-doctor", os.MFD_CLOEXEC)
@@ -112,7 +112,7 @@ def check_memfd() -> DoctorCheck:
 
 
 def check_pidfd() -> DoctorCheck:
-    """Open a pidfd: the supervisor sees the death of a worker through one."""
+    """Open a pidfd: through it, the supervisor notices the death of a worker."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
@@ -121,7 +121,7 @@ def check_pidfd() -> DoctorCheck:
 
 
 def check_packet_pipe() -> DoctorCheck:
-    """Send two packets through the pipe of a hop and see that they stay apart."""
+    """Send two packets through the pipe of a hop and check that they stay separate."""
     name = "packet pipes"
     try:
         ends = make_packet_pipe(_FULL_PIPE_PACKETS)
@@ -145,7 +145,7 @@ def check_packet_pipe() -> DoctorCheck:
 
 
 def check_pipe_pages() -> DoctorCheck:
-    """See whether this user's pipe pages are used up: then pipes hold two packets."""
+    """Check whether this user's pipe pages are used up: pipes then hold only two packets."""
     name = "pipe limits"
     limits = {key: _read_setting(key) for key in ("pipe-user-pages-soft", "pipe-user-pages-hard", "pipe-max-size")}
     text = ", ".join(f"fs.{key} {value}" for key, value in limits.items() if value)
@@ -159,7 +159,7 @@ def check_pipe_pages() -> DoctorCheck:
 
 
 def check_dev_shm() -> DoctorCheck:
-    """Say that the size of /dev/shm does not matter, because people look for it."""
+    """Say that the size of /dev/shm does not matter, because users look for it."""
     with contextlib.suppress(OSError):
         return passed(str(_DEV_SHM), f"not needed (it has {format_bytes(shutil.disk_usage(_DEV_SHM).total)})")
     return passed(str(_DEV_SHM), "not needed (there is none)")
@@ -177,14 +177,14 @@ def _read_setting(name: str) -> str:
 _LOAD_SPAN_S: Final = 0.5
 _MIN_FREE_CPUS: Final = 1.0
 _MIN_FREE_BYTES: Final = 1 << 30
-"""Some workers with NumPy; torch takes more."""
+"""Enough for some workers with NumPy; torch takes more."""
 _USABLE_FREE_BYTES: Final = 64 << 20
 _MIN_FDS, _COMFORTABLE_FDS = 100, 500
-"""What a run of 4 and of 40 workers takes: 10 a worker, 2 a hop, and 40."""
+"""The need of runs with 4 and with 40 workers: 10 per worker, 2 per hop, and 40."""
 _MIN_TASKS, _COMFORTABLE_TASKS = 30, 200
-"""What 4 and 40 workers take, with some threads of their own."""
+"""The need of 4 and 40 workers, with some threads of their own."""
 _MAX_THROTTLED: Final = 0.05
-"""The share of periods in which the quota was used up: more is a visible loss."""
+"""The share of periods in which the quota was used up. A larger share is a visible loss."""
 
 
 def check_cpus() -> DoctorCheck:
@@ -200,7 +200,7 @@ def check_cpus() -> DoctorCheck:
 
 
 def check_memory() -> DoctorCheck:
-    """Read the memory that can be used now."""
+    """Read the memory that is available now."""
     free, total = read_free_memory_bytes(), detect_machine().memory_bytes
     text = f"{format_bytes(free)} of {format_bytes(total)} free"
     if free < _USABLE_FREE_BYTES:
@@ -287,7 +287,7 @@ def check_packages() -> DoctorCheck:
 
 
 def check_torch() -> DoctorCheck:
-    """Import torch, if it is installed: a broken installation shows here and not in a worker."""
+    """Import torch, if it is installed, so that a broken installation fails here and not in a worker."""
     if importlib.util.find_spec("torch") is None:
         return passed("torch", f"not installed; pipelines with tensors and models need it: {install_command('torch')}")
     try:
@@ -324,7 +324,7 @@ def check_cuda() -> DoctorCheck:
 
 
 def check_temporary_folder() -> DoctorCheck:
-    """Make a folder where the control channel binds its socket for a moment."""
+    """Make a folder in the place where the control channel briefly binds its socket."""
     name = "temporary folder"
     try:
         with tempfile.TemporaryDirectory(prefix="stagepipe-doctor-") as folder:
@@ -334,7 +334,7 @@ def check_temporary_folder() -> DoctorCheck:
 
 
 def check_cache_folder() -> DoctorCheck:
-    """Write a file where measured cost curves and indexes are kept."""
+    """Write a file in the folder of measured cost curves and indexes."""
     name, folder = "cache folder", get_cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -358,7 +358,7 @@ def _iter_requirements() -> Iterator[tuple[str, str]]:
 
 
 def _split_version(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, without what marks a build or a pre-release."""
+    """Return the numbers of a version, without the marks of a build or a pre-release."""
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
@@ -384,7 +384,7 @@ _LINUX_CHECKS = (
 
 
 def diagnose() -> Iterator[DoctorCheck]:
-    """Yield what each check finds. Takes half a second to measure the load, and as long as `import torch`.
+    """Yield the result of each check. Takes half a second to measure the load, and as long as `import torch`.
 
     >>> next(diagnose()).name
     'kernel'

@@ -1,7 +1,7 @@
-"""The system's limits for this process, and what other processes leave of the machine. In the caller's process.
+"""The system's limits for this process, and the resources that other processes leave. In the caller's process.
 
-Limits are descriptors, address space, file sizes, processes and threads, read before workers start. Others leave CPUs,
-over a span of time, and memory, now.
+The limits are descriptors, address space, file sizes, processes and threads, read before workers start. Other processes
+leave CPUs, measured over a span of time, and memory, measured now.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stagepipe.machine.machine import cpu_time_ns, detect_machine
 # ------------------------------------------------------------------ limits
 
 _TASK_LIMIT_MARGIN = 4096
-"""With this much room the user's processes are not counted, because that reads a file for each of them."""
+"""With this much room, the user's processes are not counted, because counting reads a file for each of them."""
 
 # RLIMIT_NPROC does not apply to processes with one of these capabilities, setrlimit(2).
 _CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN, linux/capability.h
@@ -30,7 +30,7 @@ _CAP_SYS_RESOURCE = 1 << 24  # CAP_SYS_RESOURCE, linux/capability.h
 
 @dataclass(frozen=True, kw_only=True)
 class SystemLimits:
-    """The limits of this process; None means unlimited. `free_*` is what remains beyond the current use.
+    """The limits of this process; None means unlimited. `free_*` is the rest beyond the current use.
 
     `free_tasks_by_limit` has the processes and threads that may still be started, with the name and value of each
     limit.
@@ -46,7 +46,7 @@ class SystemLimits:
 
 
 def read_system_limits(required_tasks: int = 0) -> SystemLimits:
-    """The current limits. `required_tasks` is how many processes and threads the caller wants to start."""
+    """The current limits. `required_tasks` is the number of processes and threads that the caller wants to start."""
     process = psutil.Process()
     max_fds = _get_soft_rlimit(resource.RLIMIT_NOFILE)
     max_address_space_bytes = _get_soft_rlimit(resource.RLIMIT_AS)
@@ -99,7 +99,7 @@ def _count_user_tasks() -> int:
 
 _STAT_PATH = Path("/proc/stat")
 _IDLE_FIELDS = (3, 4)
-"""`idle` and `iowait`, proc_stat(5). All other time was taken by a process, the kernel or the hypervisor."""
+"""`idle` and `iowait`, proc_stat(5). A process, the kernel or the hypervisor used all other time."""
 _NICE_FIELD = 1
 """The user time of processes with a lower priority than usual (nice above 0)."""
 _BUSY_FIELDS = 8
@@ -107,10 +107,10 @@ _BUSY_FIELDS = 8
 
 
 class CpuLoadMeter:
-    """Measures how many CPUs other processes use, from its creation on.
+    """Measures the number of CPUs that other processes use, from its creation on.
 
-    Others are all but this process and its descendants. Only the CPUs that this process may use count. Others of a
-    lower priority (nice) count too, but give way.
+    Other processes are all except this process and its descendants. Only the CPUs that this process may use count.
+    Other processes of a lower priority (nice) count too, but give way.
 
     >>> meter = CpuLoadMeter()
     >>> meter.measure_other_cpus() >= 0
@@ -118,7 +118,7 @@ class CpuLoadMeter:
     """
 
     def __init__(self) -> None:
-        """Start to measure."""
+        """Start measuring."""
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._start_ns = monotonic_ns()
         self._start_busy_ns, self._start_niced_ns = _read_cpu_times_ns(self._cpus)
@@ -127,7 +127,7 @@ class CpuLoadMeter:
     def measure_other_cpus(self) -> float:
         """Return the mean number of CPUs that others have used; 0 if the kernel does not report it.
 
-        Call it while the descendants still run: the CPU time of those that have ended may be unknown.
+        Call it while the descendants still run: the CPU time of ended descendants may be unknown.
         """
         elapsed_ns = monotonic_ns() - self._start_ns
         busy_ns = _read_cpu_times_ns(self._cpus)[0] - self._start_busy_ns
@@ -135,9 +135,9 @@ class CpuLoadMeter:
         return min(max((busy_ns - own_ns) / max(elapsed_ns, 1), 0.0), float(len(self._cpus)))
 
     def measure_yielding_cpus(self) -> float:
-        """Return how many of these CPUs others have used at a lower priority than this process: they give way to it.
+        """Return the number of CPUs that others used at a lower priority than this process: they give way to it.
 
-        It is 0 if this process has a lower priority itself: the kernel does not count them apart then.
+        It is 0 if this process itself has a lower priority, because the kernel then does not distinguish them.
         """
         if os.getpriority(os.PRIO_PROCESS, 0) > 0:
             return 0.0
@@ -146,23 +146,23 @@ class CpuLoadMeter:
 
 
 class CpuLoadSeries:
-    """Measures how many CPUs others use again and again, in 0.1 ms: all but this process and those it is told.
+    """Measures repeatedly, in 0.1 ms, the CPUs that other processes use: all but this process and the given ones.
 
-    What the kernel does not report, and the children of those processes, count as others.
+    Time that the kernel does not report, and children of the given processes, count as others.
 
     >>> CpuLoadSeries().measure_other_cpus([]) >= 0
     True
     """
 
     def __init__(self) -> None:
-        """Start to measure."""
+        """Start measuring."""
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._last_ns = monotonic_ns()
         self._busy_ns = _read_cpu_times_ns(self._cpus)[0]
         self._own_ns = {os.getpid(): process_time_ns()}
 
     def measure_other_cpus(self, pids: Iterable[int]) -> float:
-        """Return the mean number since the last call. `pids` are own processes besides this one."""
+        """Return the mean number since the last call. `pids` are further processes of this run."""
         now_ns, busy_ns = monotonic_ns(), _read_cpu_times_ns(self._cpus)[0]
         own_ns = {pid: _read_cpu_clock_ns(pid) for pid in pids} | {os.getpid(): process_time_ns()}
         own_growth_ns = sum(ns - self._own_ns.get(pid, 0) for pid, ns in own_ns.items())
@@ -182,7 +182,7 @@ def _read_cpu_clock_ns(pid: int) -> int:
 
 
 def read_own_memory_bytes(pid: int) -> int:
-    """Return the resident memory of a process without what it shares with files and other processes; 0 if it ended."""
+    """Return the resident memory of a process that it shares with no file or process; 0 if it ended."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
     except OSError:
@@ -205,7 +205,7 @@ def read_free_memory_bytes() -> int:
 
 
 def _read_cpu_times_ns(cpus: frozenset[int]) -> tuple[int, int]:
-    """The time in which these CPUs were not idle, and that of niced processes in it, since boot; 0 if not reported."""
+    """The time in which these CPUs were not idle, and its part for niced processes, since boot; 0 if not reported."""
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     try:
         lines = [line.split() for line in _STAT_PATH.read_text().splitlines() if line.startswith("cpu")]
@@ -221,7 +221,7 @@ def _read_cpu_times_ns(cpus: frozenset[int]) -> tuple[int, int]:
 
 
 def _read_own_ns() -> Mapping[int, int]:
-    """The CPU time of this process and of each live descendant, with that of their ended children, by process id."""
+    """The CPU time of this process and of each live descendant, including their ended children, by process id."""
     ended = os.times()
     times = {os.getpid(): process_time_ns() + int((ended.children_user + ended.children_system) * 1e9)}
     for process in psutil.Process().children(recursive=True):

@@ -18,7 +18,7 @@ _NVIDIA_GPU_DIR = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the plan needs to know about a machine: usable CPUs, memory in bytes, the names of its GPUs."""
+    """The properties of a machine that the plan needs: usable CPUs, memory in bytes, the names of its GPUs."""
 
     cpus: int
     memory_bytes: int
@@ -44,7 +44,7 @@ def read_cpu_model() -> str:
 
 
 def _find_cuda_devices() -> tuple[str, ...]:
-    """The visible GPUs, as CUDA_VISIBLE_DEVICES names them. Reads the driver's files, because torch takes 2 s."""
+    """The visible GPUs, as in CUDA_VISIBLE_DEVICES. Reads the driver's files, because importing torch takes 2 s."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"})
@@ -54,7 +54,7 @@ def _find_cuda_devices() -> tuple[str, ...]:
 
 
 def describe_host() -> dict[str, Any]:
-    """The report's `host`: CPUs, memory in bytes, kernel, Python, and the versions of the packages that matter."""
+    """The report's `host`: CPUs, memory in bytes, kernel, Python, and the versions of relevant packages."""
     machine = detect_machine()
     return {
         "cpus": machine.cpus,
@@ -67,7 +67,7 @@ def describe_host() -> dict[str, Any]:
 
 @functools.cache
 def _read_versions() -> dict[str, str]:
-    """The versions of the packages that matter, read once a process: it takes 10 ms to find them among hundreds."""
+    """The versions of relevant packages, read once per process: finding them among hundreds takes 10 ms."""
     import importlib.metadata
 
     versions = {"stagepipe": VERSION}

@@ -1,8 +1,8 @@
-"""How parts become shards, exactly once through any kill. Runs in the calling process of `stagepipe run`.
+"""Turns parts into shards, exactly once through any kill. Runs in the calling process of `stagepipe run`.
 
-folder   `SinkFolder`: the folder of one sink; `ShardFolder`, of shards, and `FileTree`, of many files a part
-letters  `LetterFile`: the items that failed, up to that position
-journal  `Journal`: what is durable, and the position to which it belongs; `FolderLock`: one run per folder
+folder   `SinkFolder`: the folder of one sink; `ShardFolder` for shards; `FileTree` for many files per part
+letters  `LetterFile`: the items that failed up to the durable position
+journal  `Journal`: the durable position and its files; `FolderLock`: one run per folder
 """
 
 from stagepipe.shards.folder import FileTree, ShardFolder, SinkFolder

@@ -1,11 +1,11 @@
 """`SinkFolder`: the folder of one sink, which takes the parts that workers have written, in order.
 
-Nothing is durable, and no file has its final name, before `commit`. The journal holds the position of the last commit,
+Before `commit`, nothing is durable, and no file has its final name. The journal holds the position of the last commit,
 and `restore` brings the folder back to it.
 
-`ShardFolder` appends parts to shards: `restore` truncates the open one, and deletes what was written after the commit.
+`ShardFolder` appends parts to shards: `restore` truncates the open one, and deletes all data after the commit.
 `FileTree` moves each file of a part to its final place. Before a commit moves files, it writes their final names to a
-list of moves. So `restore` can delete the files that a killed commit has moved and the journal does not know.
+list of moves. `restore` can thus delete files that a killed commit has moved and that are missing in the journal.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from stagepipe.sinks import OPEN_PREFIX, OWN_PREFIX, PART_PREFIX, FileTreeSink, 
 
 _DESCRIPTION_NAME: Final = f"{PART_PREFIX}description"
 _PATH_ARGUMENTS: Final = frozenset({"path", "glob"})
-"""What the built-in sources call the paths and patterns of their files."""
+"""The arguments of the built-in sources for the paths and patterns of their files."""
 
 
 class SinkFolder(ABC):
     """The folder of one sink. One run at a time uses it."""
 
     temporary_prefixes: ClassVar[tuple[str, ...]] = (PART_PREFIX,)
-    """What the names of files begin with that a resume may delete."""
+    """Prefixes of the names of files that a resume may delete."""
 
     def __init__(self, sink: PartSink, name: str) -> None:
         """Create the folder if it is missing, and lock it. `name` is the sink's, for messages.
@@ -64,17 +64,17 @@ class SinkFolder(ABC):
         self._kept: dict[str, Any] = {}
         self._recorded_kept: dict[str, Any] | None = None
         self.rows_written = 0
-        """Rows of all parts, those of earlier runs of the same job included."""
+        """Rows of all parts, including those of earlier runs of the same job."""
         self._has_new_names = False
 
     def is_unused(self) -> bool:
-        """Whether the folder has nothing but a journal, and what killed workers left."""
+        """Whether the folder contains only a journal and leftovers of killed workers."""
         return all(
             path.name == JOURNAL_NAME or not _is_kept_without_overwrite(path.name) for path in self._iter_paths()
         )
 
     def require_empty(self) -> None:
-        """Raise UsageError if the folder has files, or is a job's that did not end, unless the sink has `overwrite`."""
+        """Raise UsageError if the folder has files or belongs to an unfinished job, unless the sink has `overwrite`."""
         foreign_name = next((path.name for path in self._iter_paths() if _is_kept_without_overwrite(path.name)), None)
         if foreign_name is not None and not self._sink.overwrite:
             raise UsageError(
@@ -84,12 +84,12 @@ class SinkFolder(ABC):
 
     @abstractmethod
     def require_own(self, recorded_names: Collection[str]) -> None:
-        """Raise UsageError if `start` would find a folder of the user's in the place of a shard."""
+        """Raise UsageError if `start` would find a user's folder in the place of a shard."""
 
     def require_unread(self, recorded_names: Collection[str], source_arguments: Mapping[Any, Any]) -> None:
         """Raise UsageError if `start` would delete files that a source with these arguments reads.
 
-        The arguments may hold those of nested sources. What a dataset of the user's reads is not known.
+        The arguments may contain those of nested sources. The files that a user's dataset reads are unknown.
         """
         patterns = [_split_path(text) for text in _iter_paths(source_arguments)]
         for path in self._sink.list_own(recorded_names) if patterns else ():
@@ -100,12 +100,12 @@ class SinkFolder(ABC):
                 )
 
     def start(self, recorded_names: Collection[str]) -> None:
-        """Start a new job. `recorded_names`: what the journals of earlier runs name, which goes too."""
+        """Start a new job. It also deletes `recorded_names`, the files in the journals of earlier runs."""
         paths = [path for path in self._iter_paths() if self._is_temporary(path) or path.name == JOURNAL_NAME]
         paths += self._sink.list_own(recorded_names)
         self._delete(sorted(paths, reverse=True))  # the last shard first: a kill leaves no gap
         for folder in {path.parent for path in paths} - {self.path}:
-            with suppress(OSError):  # a file of the user's is in it
+            with suppress(OSError):  # it contains a file of the user
                 folder.rmdir()
 
     @abstractmethod
@@ -122,10 +122,10 @@ class SinkFolder(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Finish what is open: the job has no more parts. Delete what workers left that were killed."""
+        """Finish the open shard: the job has no more parts. Delete leftovers of killed workers."""
 
     def complete(self) -> None:
-        """Write what describes the whole, after the journal has recorded its last part. May be called again.
+        """Write the description of the whole, after the journal has recorded the last part. May be called again.
 
         Raises RunError if the disk is full, or a file is missing.
         """
@@ -147,14 +147,14 @@ class SinkFolder(ABC):
             sync_folder(path.parent)
 
     def count_files(self) -> int:
-        """Return how many files of data the job has written."""
+        """Return the number of data files that the job has written."""
         return self._count_shards()
 
     def _count_shards(self) -> int:
         return 0
 
     def commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
-        """Make all parts so far durable, under their final names. Returns what the journal records.
+        """Make all parts so far durable, under their final names. Returns the data for the journal.
 
         It may be interrupted anywhere and called again. `mark_recorded` ends the commit. Raises RunError if the disk is
         full.
@@ -164,7 +164,7 @@ class SinkFolder(ABC):
 
     @abstractmethod
     def _commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
-        """Do what `commit` says."""
+        """Implement `commit`."""
 
     @contextmanager
     def _explain_write_errors(self) -> Iterator[None]:
@@ -177,7 +177,7 @@ class SinkFolder(ABC):
             ) from error
 
     def mark_recorded(self) -> None:
-        """The journal has recorded the last commit."""
+        """Note that the journal has recorded the last commit."""
         self._recorded_kept = dict(self._kept)
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class SinkFolder(ABC):
         return [Path(entry.path) for entry in os.scandir(self.path)]
 
     def _is_temporary(self, path: Path) -> bool:
-        """Whether it is a run's, but neither the lock nor the journal nor under its final name."""
+        """Whether it belongs to a run, but is not the lock, the journal or a file with its final name."""
         return path.name.startswith(self.temporary_prefixes)
 
     def _delete(self, paths: Iterable[Path]) -> None:
@@ -211,7 +211,7 @@ class SinkFolder(ABC):
 
 
 def _is_kept_without_overwrite(name: str) -> bool:
-    """Whether it is the user's or another job's, and no mere leftover of a killed worker."""
+    """Whether it belongs to the user or another job, and is not a leftover of a killed worker."""
     return not name.startswith(OWN_PREFIX) or name == JOURNAL_NAME or name.startswith(OPEN_PREFIX)
 
 
@@ -235,7 +235,7 @@ def _split_path(path: str | Path) -> tuple[str, ...]:
 
 
 def _reads(pattern: Sequence[str], parts: Sequence[str], *, is_folder: bool) -> bool:
-    """Whether a pattern matches a file or folder, a folder that it lies in, or, of a folder, what may lie in it."""
+    """Whether a pattern matches a path, a parent of it, or, for a folder, something that may lie in it."""
     if not pattern:
         return True
     if not parts:
@@ -268,10 +268,10 @@ class ShardFolder(SinkFolder):
         self._size_bytes = 0
         self._parts: list[PartPlace] = []
         self._recorded_parts = 0
-        """How many parts of the open shard the journal has."""
+        """The number of parts of the open shard that the journal has."""
         self._pending: list[_PendingShard] = []
         self._unrecorded: list[FinishedShard] = []
-        """Shards with their final names that the journal does not list yet."""
+        """Shards with their final names that are not yet in the journal."""
 
     # ------------------------------------------------------------------ start
 
@@ -322,7 +322,7 @@ class ShardFolder(SinkFolder):
             self._require_size(path, shard.size_bytes, is_exact=True)
 
     def _take_back_name(self, name: str, final_path: Path) -> None:
-        """Give a shard the name in the journal again, if it was renamed at the end of the job."""
+        """Restore the name of a shard in the journal, if the end of the job renamed it."""
         path = self.path / name
         if final_path != path and not path.exists() and final_path.exists():
             final_path.replace(path)
@@ -343,7 +343,7 @@ class ShardFolder(SinkFolder):
     # ------------------------------------------------------------------ parts
 
     def add(self, record: PartRecord) -> None:
-        """Add the next part: to the open shard, or as a shard of its own. Deletes the part's own file."""
+        """Add the next part: to the open shard, or as a separate shard. Deletes the part's own file."""
         if record.file is None:
             return
         path = self.path / record.file
@@ -409,13 +409,13 @@ class ShardFolder(SinkFolder):
     # ------------------------------------------------------------------ durability
 
     def finish(self) -> None:
-        """Finish the open shard: the job has no more parts. Delete what workers left that were killed."""
+        """Finish the open shard: the job has no more parts. Delete leftovers of killed workers."""
         self._finish_open_shard()
         kept_names = {pending.path.name for pending in self._pending}
         self._delete(p for p in self._iter_paths() if p.name.startswith(PART_PREFIX) and p.name not in kept_names)
 
     def _complete(self) -> None:
-        """Give the shards the names that say how many there are, then describe them."""
+        """Give the shards their final names, which contain the number of shards, then describe them."""
         for number in range(self._shard):
             path = self.path / self._sink.name_shard(number)
             final_path = self.path / self._sink.name_shard(number, self._shard)
@@ -431,7 +431,7 @@ class ShardFolder(SinkFolder):
         while self._pending:
             path, shard = self._pending[0]
             self._has_new_names = True
-            if path.exists():  # else an interrupt came right after its renaming
+            if path.exists():  # otherwise an interrupt came right after its renaming
                 sync_file(path)
                 path.replace(self.path / shard.name)
             if shard not in self._unrecorded[-1:]:
@@ -454,7 +454,7 @@ class ShardFolder(SinkFolder):
         return position, list(self._unrecorded)
 
     def mark_recorded(self) -> None:
-        """The journal has recorded the last commit."""
+        """Note that the journal has recorded the last commit."""
         super().mark_recorded()
         self._unrecorded.clear()
         self._recorded_parts = len(self._parts)
@@ -462,7 +462,7 @@ class ShardFolder(SinkFolder):
     def close(self) -> None:
         """Close the open shard's file and release the folder."""
         if self._file is not None:
-            with suppress(OSError):  # the disk is full: what is not flushed was not committed
+            with suppress(OSError):  # the disk is full: unflushed data was not committed
                 self._file.close()
             self._file = None
         super().close()
@@ -472,7 +472,7 @@ _MOVES_NAME: Final = f"{OWN_PREFIX}moves"
 
 
 class _Moves(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a commit moves; after it, the journal has this number of rows."""
+    """The files that a commit moves. `rows_written` is the journal's number of rows after the commit."""
 
     rows_written: int
     names: list[str]
@@ -481,7 +481,7 @@ class _Moves(msgspec.Struct, frozen=True, kw_only=True):
 class _PendingPart(NamedTuple):
     folder: Path
     final_names: Mapping[str, str]
-    """By the name in the part's folder."""
+    """Final names by the name in the part's folder."""
 
 
 class FileTree(SinkFolder):
@@ -496,18 +496,18 @@ class FileTree(SinkFolder):
         self._moves_path = self.path / _MOVES_NAME
         self._pending: list[_PendingPart] = []
         self._unrecorded_names: list[str] = []
-        """Files at their final places whose part the journal does not have yet."""
+        """Files at their final places whose part is not yet in the journal."""
         self._files: dict[str, FolderFiles] = {}
         """Files of all parts so far, by subfolder."""
         self._changed_folders: set[str] = set()
-        """Subfolders whose files the journal does not have yet."""
+        """Subfolders whose files are not yet in the journal."""
 
     def count_files(self) -> int:
         """See `SinkFolder`."""
         return sum(files.count for files in self._files.values())
 
     def require_own(self, recorded_names: Collection[str]) -> None:
-        """See `SinkFolder`. In other subfolders, `list_own` of the sink says what is the job's."""
+        """See `SinkFolder`. In other subfolders, `list_own` of the sink decides which files belong to the job."""
         for path in self._sink.list_own(recorded_names):
             if path.is_symlink() and path.is_dir():
                 raise UsageError(
@@ -546,7 +546,7 @@ class FileTree(SinkFolder):
                 (self.path / name).unlink(missing_ok=True)
 
     def _require_files(self) -> None:
-        """Raise ValueError if a subfolder has not the files that were written. Files of other names do not count."""
+        """Raise ValueError if a subfolder differs from the written files. Files with other names do not count."""
         for name, written in self._files.items():
             folder = self.path / name
             found = FolderFiles()
@@ -583,7 +583,7 @@ class FileTree(SinkFolder):
         self.rows_written += record.rows
 
     def finish(self) -> None:
-        """Delete what workers left that were killed."""
+        """Delete leftovers of killed workers."""
         kept_names = {part.folder.name for part in self._pending}
         self._delete(p for p in self._iter_paths() if p.name.startswith(PART_PREFIX) and p.name not in kept_names)
 
@@ -608,7 +608,7 @@ class FileTree(SinkFolder):
     def _write_moves(self) -> None:
         """Make the content of the parts durable, then the list of their final names."""
         contents = [part.folder / name for part in self._pending for name in part.final_names]
-        sync_files([path for path in contents if path.exists()])  # not those that an interrupted commit has moved
+        sync_files([path for path in contents if path.exists()])  # without those that an interrupted commit has moved
         names = [name for part in self._pending for name in part.final_names.values()]
         moves = _Moves(rows_written=self.rows_written, names=[*self._unrecorded_names, *names])
         partial_path = self.path / f"{_MOVES_NAME}-partial"
@@ -623,7 +623,7 @@ class FileTree(SinkFolder):
         self._unrecorded_names.extend(part.final_names.values())
         for name, final_name in part.final_names.items():
             path = part.folder / name
-            if path.exists():  # else an interrupted commit has moved it
+            if path.exists():  # otherwise an interrupted commit has moved it
                 path.replace(self.path / final_name)
         shutil.rmtree(part.folder, ignore_errors=True)
 
@@ -635,7 +635,7 @@ class FileTree(SinkFolder):
             sync_folder(folder)
 
     def mark_recorded(self) -> None:
-        """The journal has recorded the last commit."""
+        """Note that the journal has recorded the last commit."""
         super().mark_recorded()
         self._changed_folders.clear()
         if self._unrecorded_names:

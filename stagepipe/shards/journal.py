@@ -1,8 +1,8 @@
-"""`Journal`: the file that says what a run has made durable. One per run, in the folder of its first sink.
+"""`Journal`: the file that records the durable state of a run. One per run, in the folder of its first sink.
 
-Each line is a checksum and a JSON object: a header, then records, which hold where each sink stands (`ShardPosition`).
-The last whole line holds: a line that a kill or a power cut tore is not read. Resuming rewrites the file with its last
-record alone. What makes files and the names in a folder survive a power cut is here too; see fsync(2).
+Each line is a checksum and a JSON object: a header, then records with the position of each sink (`ShardPosition`). The
+last whole line counts; a line that a kill or a power cut tore is ignored. Resuming rewrites the file with only its last
+record. This module also makes files and the names in a folder survive a power cut; see fsync(2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stagepipe.core import RunError, UsageError
 from stagepipe.sinks import OWN_PREFIX, PartPlace
 
 _MAX_SINGLE_SYNCS: Final = 16
-"""One fsync takes milliseconds, so a thousand take seconds. More files are synced with their filesystem, at once."""
+"""One fsync takes milliseconds, so a thousand take seconds. A larger number of files is synced with one syncfs."""
 
 
 def sync_file(path: Path) -> None:
@@ -48,7 +48,7 @@ def sync_files(paths: Sequence[Path]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents where they are missing, and wait until their names are on the disk."""
+    """Create a folder and its missing parents, and wait until their names are on the disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
@@ -72,7 +72,7 @@ LOCK_NAME: Final = f"{OWN_PREFIX}lock"
 
 
 class FolderLock:
-    """An exclusive flock(2) on a file in the folder. The file stays: deleting it could give two runs a lock each."""
+    """An exclusive flock(2) on a file in the folder. The file stays: after a deletion, two runs could hold a lock."""
 
     def __init__(self, folder: Path) -> None:
         """Take the lock. Raises UsageError if another process has it, or the folder cannot be written."""
@@ -99,7 +99,7 @@ class FolderLock:
 
 
 _MODULUS: Final = 1 << 63
-"""What JSON of msgspec holds as a whole number."""
+"""The range of whole numbers in msgspec's JSON."""
 
 
 class FinishedShard(msgspec.Struct, frozen=True, array_like=True):
@@ -113,26 +113,27 @@ class FinishedShard(msgspec.Struct, frozen=True, array_like=True):
 class FolderFiles(msgspec.Struct, frozen=True, array_like=True):
     """The files that were written to a subfolder of a file tree.
 
-    `digest` is the sum of a hash of each file's name and size, modulo 2**63: so it has the same length for any number
-    of files, needs no list of them, and does not depend on their order.
+    `digest` is the sum of a hash of each file's name and size, modulo 2**63. It has a fixed length, needs no list of
+    the files, and does not depend on their order.
     """
 
     count: int = 0
     digest: int = 0
 
     def add(self, name: str, size_bytes: int) -> FolderFiles:
-        """Return the files with one more."""
+        """Return the files with one more file."""
         text = f"{size_bytes} {name}".encode(errors="surrogateescape")
         value = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
         return FolderFiles(self.count + 1, (self.digest + value) % _MODULUS)
 
 
 class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sink stands: the number of its next or open shard, and what the open one holds.
+    """The position of a sink: the number of its next or open shard, and the content of the open one.
 
-    `size_bytes` is 0 if none is open. `parts` are those of the open shard since the commit before; with `merge`, all of
-    them. `kept`: see `PartSink.prepare_part`; None if it is that of the commit before. `files`: those in each subfolder
-    of a file tree, for subfolders that changed since the commit before; with `merge`, for all.
+    `size_bytes` is 0 if no shard is open. `parts` are the parts of the open shard since the previous commit; after
+    `merge`, all of them. `kept`: see `PartSink.prepare_part`; None if it is unchanged since the previous commit.
+    `files` has the files in each subfolder of a file tree that changed since the previous commit; after `merge`, in all
+    subfolders.
     """
 
     shard: int = 0
@@ -146,7 +147,7 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     def merge(self, next_position: ShardPosition) -> ShardPosition:
         """Return the position of the next commit, with all parts of the open shard.
 
-        A commit that was interrupted after its record, and done again, has parts that are known already: each counts
+        If a commit was interrupted after its record and repeated, some of its parts are already known: each counts
         once.
         """
         known = self.parts if next_position.shard == self.shard else []
@@ -166,11 +167,11 @@ _MAX_BYTES: Final = 4 << 20
 
 
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is durable: the state of the pipeline after so many items, and where each sink stands.
+    """The durable state: the state of the pipeline after `items` items, and the position of each sink.
 
-    With `has_all_items` no more items come, and the files only need their last names. `finished_shards` has, for
-    each sink, the shards that were finished since the record before; with `merge`, all. `code` has a digest of the code
-    of each stage that the config names by import path. `letters_bytes` is the size of the file of dead letters.
+    With `has_all_items`, no more items come, and the files only need their final names. `finished_shards` has, for each
+    sink, the shards finished since the previous record; after `merge`, all shards. `code` has a digest of the code of
+    each stage that the config names by import path. `letters_bytes` is the size of the file of dead letters.
     """
 
     state: dict[str, Any]
@@ -183,7 +184,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     letters_bytes: int = 0
 
     def merge(self, next_record: JournalRecord) -> JournalRecord:
-        """Return the next record, with all that this one holds of shards."""
+        """Return the next record, with all shard data of this one."""
         positions = zip(self.positions, next_record.positions, strict=True)
         shards = zip(self.finished_shards, next_record.finished_shards, strict=True)
         return msgspec.structs.replace(
@@ -221,7 +222,7 @@ class Journal:
     def load(self, sink_count: int) -> JournalRecord | None:
         """Return the last record, with all finished shards; None if there is no journal.
 
-        Raises UsageError if it is damaged, or of another number of sinks.
+        Raises UsageError if it is damaged, or has another number of sinks.
         """
         try:
             header, records = self._read()
@@ -238,7 +239,7 @@ class Journal:
         return msgspec.structs.replace(merged, state={**header.state, **merged.state})
 
     def list_names(self) -> dict[Path, set[str]]:
-        """Return the shards and subfolders that the run has made, by resolved folder; {} without a readable journal."""
+        """Return the shards and subfolders that the run made, by resolved folder; {} without a readable journal."""
         try:
             header, records = self._read()
         except (OSError, UsageError):
@@ -253,7 +254,7 @@ class Journal:
         return names
 
     def _read(self) -> tuple[_Header, list[JournalRecord]]:
-        """Return what is in the file. Raises OSError, and UsageError if it is damaged."""
+        """Return the content of the file. Raises OSError, and UsageError if it is damaged."""
         lines = self._path.read_bytes().split(b"\n")
         documents = list(map(_decode_line, lines[:-1]))
         if not documents or documents[0] is None or None in documents[:-1]:
@@ -303,7 +304,7 @@ class Journal:
             self._size_bytes += _write_whole(self._fd, self._encode_record(record))
             os.fdatasync(self._fd)
         except OSError as error:
-            self.close()  # it may end in half a line, after which nothing must come
+            self.close()  # it may end in half a line, after which no line may follow
             raise self._make_write_error(error) from error
 
     def _encode_record(self, record: JournalRecord) -> bytes:

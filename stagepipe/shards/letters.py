@@ -1,4 +1,4 @@
-"""`LetterFile`: the dead letters of a job, a line of JSON each, which outlive a kill of its run."""
+"""`LetterFile`: the dead letters of a job, one line of JSON each. They survive a kill of its run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LETTERS_NAME: Final = f"{OWN_PREFIX}dead-letters"
 
 
 class LetterFile:
-    """The file in the folder of the first sink. A commit appends to it, and the journal says how long it is then."""
+    """The file in the folder of the first sink. A commit appends to it, and the journal records its length."""
 
     def __init__(self, folder: Path) -> None:
-        """Use the file in `folder`, which must be locked. It comes with the first letter."""
+        """Use the file in `folder`, which must be locked. The first letter creates the file."""
         self._path = folder / _LETTERS_NAME
         self.size_bytes = 0
 
@@ -26,7 +26,7 @@ class LetterFile:
         self._path.unlink(missing_ok=True)
 
     def restore(self, size_bytes: int) -> bytes:
-        """Return what the journal knows of, and cut off the rest. Raises UsageError if some of it is gone."""
+        """Return the letters that the journal covers, and cut off the rest. Raises UsageError if some are missing."""
         if not size_bytes:
             self.delete()
             return b""
