@@ -65,6 +65,7 @@ SUITES = [
             )
         ]
         + [Part(file="test/test_dataloader.py", only="not TestDataLoader")],
+        sample=Part(file="test/test_dataloader.py", only="TestDataLoader and not Persistent and test_se"),
         adapters={"torch.utils.data:DataLoader": _DATA_LOADER},
         environment="suites",
         packages=_TEST_TOOLS,
@@ -76,6 +77,7 @@ SUITES = [
             Part(file="test/stateful_dataloader/test_sampler.py"),
             Part(file="test/stateful_dataloader/test_state_dict.py"),
         ],
+        sample=Part(file="test/stateful_dataloader/test_state_dict.py", only="TestJsonSerDe or TestSnapshotEnd"),
         adapters={"torchdata.stateful_dataloader:StatefulDataLoader": _DATA_LOADER},
         environment="suites",
         packages=_TEST_TOOLS,
@@ -86,8 +88,9 @@ SUITES = [
         origin=_TORCHDATA,
         parts=[
             Part(file=f"test/nodes/test_{name}.py")
-            for name in ("adapters", "batch", "filter", "header", "loader", "map")
+            for name in ("adapters", "batch", "cycler", "filter", "header", "loader", "map", "pin_memory", "prefetch")
         ],
+        sample=Part(file="test/nodes/test_batch.py"),
         adapters={
             f"torchdata.nodes.{module}:{name}": f"suite_adapters.nodes:{name}"
             for module, names in _NODES.items()
@@ -100,7 +103,8 @@ SUITES = [
     Suite(
         name="webdataset",
         origin=Origin.github("webdataset/webdataset", "e0953f9bba17b416d5792d5a263b171c266e78be"),
-        parts=[Part(file="tests/test_compat.py"), Part(file="tests/test_mix.py")],
+        parts=[Part(file=f"tests/test_{name}.py") for name in ("compat", "decode", "handlers", "mix", "pipeline", "shuffles")],
+        sample=Part(file="tests/test_pipeline.py", only="trivial or repeat"),
         adapters={
             f"webdataset:{name}": f"suite_adapters.webdataset_pipeline:{name}"
             for name in ("DataPipeline", "WebDataset")
@@ -112,7 +116,8 @@ SUITES = [
     Suite(
         name="Grain",
         origin=Origin.pypi("grain", "0.2.18"),
-        parts=[Part(file="grain/_src/python/data_loader_test.py")],
+        parts=[Part(file="grain/_src/python/data_loader_test.py"), Part(file="grain/_src/python/load_test.py")],
+        sample=Part(file="grain/_src/python/load_test.py"),
         adapters={"grain._src.python.data_loader:DataLoader": "suite_adapters.grain_loader:DataLoader"},
         environment="grain",
         packages=("grain==0.2.18", "absl-py", "parameterized"),
