@@ -103,7 +103,10 @@ SUITES = [
     Suite(
         name="webdataset",
         origin=Origin.github("webdataset/webdataset", "e0953f9bba17b416d5792d5a263b171c266e78be"),
-        parts=[Part(file=f"tests/test_{name}.py") for name in ("compat", "decode", "handlers", "mix", "pipeline", "shuffles")],
+        parts=[
+            Part(file=f"tests/test_{name}.py")
+            for name in ("compat", "decode", "handlers", "mix", "pipeline", "shuffles")
+        ],
         sample=Part(file="tests/test_pipeline.py", only="trivial or repeat"),
         adapters={
             f"webdataset:{name}": f"suite_adapters.webdataset_pipeline:{name}"

@@ -50,6 +50,25 @@ class Numbers(IterableDataset):
         raise AssertionError("the training loop calls this")
 
 
+class Lengths(IterableDataset):
+    """Of two workers, the first has fewer samples."""
+
+    def __init__(self):
+        self.offset = 0
+
+    def __iter__(self):
+        info = get_worker_info()
+        yield from range(self.offset, self.offset + 5 + 8 * info.id)
+
+    def __len__(self):
+        return 18
+
+
+class Noises(IterableDataset):
+    def __iter__(self):
+        return iter([torch.rand(1), torch.rand(1)])
+
+
 class EveryThird:
     def __iter__(self):
         return iter(range(0, 30, 3))
@@ -103,9 +122,53 @@ def test_a_stream_is_batched_as_torch_does():
     assert read_epochs(DataLoader, Numbers(), batch_size=3, drop_last=True) == expected
 
 
-def test_workers_share_a_stream():
-    batches = list(DataLoader(Numbers(), batch_size=3, num_workers=2))
+@pytest.mark.parametrize("options", [{"batch_size": 3, "num_workers": 2}, {"batch_size": None, "num_workers": 1}])
+def test_workers_of_a_stream_take_turns_as_those_of_torch(options):
+    expected = read_epochs(torch.utils.data.DataLoader, Lengths(), **options)
+    assert read_epochs(DataLoader, Lengths(), **options) == expected
+
+
+def test_workers_of_a_stream_in_any_order():
+    batches = list(DataLoader(Numbers(), batch_size=3, num_workers=2, in_order=False))
     assert sorted(torch.cat(batches).tolist()) == list(range(20))
+
+
+def move(worker):
+    get_worker_info().dataset.offset = 100 * worker
+
+
+def test_an_init_function_changes_the_stream_of_its_worker():
+    options = {"batch_size": 3, "num_workers": 2, "worker_init_fn": move}
+    assert read_epochs(DataLoader, Lengths(), **options) == read_epochs(
+        torch.utils.data.DataLoader, Lengths(), **options
+    )
+
+
+@pytest.mark.parametrize("yielded", [0, 1, 4])
+def test_a_resumed_stream_goes_on_with_the_worker_whose_turn_it_was(yielded):
+    loader = DataLoader(Lengths(), batch_size=3, num_workers=2)
+    batches = iter(loader)
+    for _ in range(yielded):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    resumed = DataLoader(Lengths(), batch_size=3, num_workers=2)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == describe(list(batches))
+
+
+def test_a_state_of_other_workers_of_a_stream_is_refused():
+    loader = DataLoader(Lengths(), num_workers=2)
+    batches = iter(loader)
+    next(batches)
+    other = DataLoader(Lengths(), num_workers=1)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(UsageError, match="the state is that of num_workers=2, found 1"):
+        iter(other)
+
+
+def test_each_worker_of_a_stream_draws_its_own_numbers():
+    found = torch.cat(list(DataLoader(Noises(), num_workers=2))).tolist()
+    assert len(found) == len(set(found)) == 4
 
 
 def test_random_batches_do_not_depend_on_the_workers():
