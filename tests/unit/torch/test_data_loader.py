@@ -303,6 +303,47 @@ class Broken(Images):
         raise KeyError(index)
 
 
+class Unreadable(IterableDataset):
+    def __iter__(self):
+        raise LookupError("no such stream")
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_error_at_the_start_of_a_stream_has_its_own_type(workers):
+    with pytest.raises(LookupError, match="no such stream"):
+        list(DataLoader(Unreadable(), num_workers=workers))
+
+
+class CountsAsItGoes(IterableDataset):
+    """Is its own iterator, and starts again in `__iter__`."""
+
+    def __iter__(self):
+        self.count = 0
+        return self
+
+    def __next__(self):
+        self.count += 1
+        if self.count > 9:
+            raise StopIteration
+        return self.count
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_that_is_its_own_iterator_is_read_once_and_resumed(workers):
+    loader = DataLoader(CountsAsItGoes(), batch_size=2, num_workers=workers)
+    batches = iter(loader)
+    found = [next(batches).tolist(), next(batches).tolist()]
+    resumed = DataLoader(CountsAsItGoes(), batch_size=2, num_workers=workers)
+    resumed.load_state_dict(loader.state_dict())
+    assert found + [batch.tolist() for batch in resumed] == [[1, 2], [3, 4], [5, 6], [7, 8], [9]]
+
+
 def test_an_error_of_the_dataset_has_its_own_type():
     with pytest.raises(KeyError):
         list(DataLoader(Broken()))
