@@ -138,6 +138,7 @@ class DataLoader(TorchDataLoader[T_co]):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the next iteration at a saved position; later ones are whole epochs. The workers may be others."""
         self._saved = dict(state_dict) or None
+        self._epoch = None  # that of a state from between epochs is none
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the workers out of a copy: a collate function may hold an Accelerator, which holds its loaders."""

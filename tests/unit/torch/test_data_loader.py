@@ -167,7 +167,7 @@ def test_a_state_of_other_workers_of_a_stream_is_refused():
 
 
 def test_each_worker_of_a_stream_draws_its_own_numbers():
-    found = torch.cat(list(DataLoader(Noises(), num_workers=2))).tolist()
+    found = torch.cat(list(DataLoader(Noises(), num_workers=2))).flatten().tolist()
     assert len(found) == len(set(found)) == 4
 
 
@@ -228,6 +228,15 @@ def test_a_resumed_epoch_has_the_batches_that_were_left(options):
     assert describe(list(resumed)) == rest
     assert torch.equal(torch.get_rng_state(), before)
     assert len(list(resumed)) == 8
+
+
+def test_a_state_from_between_epochs_ends_the_epoch_under_way():
+    loader = DataLoader(range(4))
+    state = loader.state_dict()
+    next(iter(loader))
+    loader.load_state_dict(state)
+    assert loader.state_dict() == state == {}
+    assert len(list(loader)) == 4
 
 
 def test_a_state_of_another_order_is_refused():
