@@ -57,14 +57,15 @@ SUITES = [
         name="DataLoader",
         origin=Origin.github("pytorch/pytorch", "v2.6.0"),
         parts=[
-            Part(file="test/test_dataloader.py", only=f"TestDataLoader and not Persistent and ({names})")
-            for names in (
-                "test_b or test_c or test_e or test_f or test_g or test_i",
-                "test_l or test_m or test_n or test_r or test_sa or test_du",
-                "test_se or test_sh or test_t or test_w or test_p",
+            Part(file="test/test_dataloader.py", only=only)
+            for only in (
+                "TestDataLoader and not Persistent and (test_b or test_c or test_e or test_f or test_g or test_i)",
+                "TestDataLoader and not Persistent and (test_l or test_m or test_n or test_r or test_sa or test_du)",
+                "TestDataLoader and not Persistent and (test_se or test_sh or test_t or test_w or test_p)",
+                "Persistent and (dataset_not_reset or test_e or test_s)",
+                "not TestDataLoader",
             )
-        ]
-        + [Part(file="test/test_dataloader.py", only="not TestDataLoader")],
+        ],
         sample=Part(file="test/test_dataloader.py", only="TestDataLoader and not Persistent and test_se"),
         adapters={"torch.utils.data:DataLoader": _DATA_LOADER},
         environment="suites",
@@ -75,7 +76,9 @@ SUITES = [
         origin=_TORCHDATA,
         parts=[
             Part(file="test/stateful_dataloader/test_sampler.py"),
-            Part(file="test/stateful_dataloader/test_state_dict.py"),
+            Part(file="test/stateful_dataloader/test_state_dict.py", only="shard0 and not Iterable2"),
+            Part(file="test/stateful_dataloader/test_state_dict.py", only="shard1 or shard3 or Iterable2"),
+            Part(file="test/stateful_dataloader/test_state_dict.py", only="not shard0 and not shard1 and not shard3"),
         ],
         sample=Part(file="test/stateful_dataloader/test_state_dict.py", only="TestJsonSerDe or TestSnapshotEnd"),
         adapters={"torchdata.stateful_dataloader:StatefulDataLoader": _DATA_LOADER},
