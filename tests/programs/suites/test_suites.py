@@ -125,7 +125,7 @@ def test_a_suite_ends_as_the_page_says(suite):
     assert not outcomes.passed & (broken.passed | broken.without_adapter)
 
 
-@pytest.mark.parametrize("fault, items", zip(FAULTS, ([0, 1, 2], [0, 0, 1, 2, 3], [1, 0, 3, 2]), strict=True))
+@pytest.mark.parametrize("fault, items", list(zip(FAULTS, ([0, 1, 2], [0, 0, 1, 2, 3], [1, 0, 3, 2]), strict=True)))
 def test_an_adapter_with_a_fault_yields_other_items(monkeypatch, fault, items):
     monkeypatch.setenv(FAULT, fault)
     assert list(spoil(iter(range(4)))) == items
