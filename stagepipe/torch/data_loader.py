@@ -198,9 +198,9 @@ class _Run:
     def _load(self, saved: Mapping[str, Any]) -> list[int]:
         states: dict[int, dict[str, Any]] = defaultdict(dict)
         for key, value in saved.items():
-            worker, dot, name = key.partition(".")
+            number, dot, name = key.partition(".")
             if dot:
-                states[int(worker)][name] = value
+                states[int(number)][name] = value
         if len(states) != len(self.loaders):
             raise UsageError(
                 f"the state is that of num_workers={len(states)}, found {len(self.loaders)}: a dataset that workers "
