@@ -304,6 +304,7 @@ class Plan:
     start: str = "fork"  # how workers start: "fork" or "spawn"
     preload: tuple[str, ...] = ()  # modules that are imported before the workers are forked
     uses_torch: bool = False  # a target imports torch
+    forks_caller: bool = False  # the workers are forks of the caller, and have its objects
     max_writers: int | None = None  # workers that each sink may have, for the memory of their parts; None: any
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
     attach: bool = True  # other processes of the user may attach to the run

@@ -10,11 +10,12 @@ import base64
 import functools
 import hashlib
 import json
+import multiprocessing
 import pickle
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, Self, TypeVar
 
@@ -22,6 +23,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
+from stagepipe.config import load
 from stagepipe.core import UsageError, WorkerIdentity, saves_state
 from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, StatefulWorkerStream, WorkerStream
@@ -167,7 +169,10 @@ class _Run:
         workers = owner.num_workers if is_stream and owner.in_order else 1
         self.loaders = [
             Loader(
-                _make_config(owner, self._order, WorkerIdentity(worker, owner.num_workers, seed)),
+                replace(
+                    load(_make_config(owner, self._order, WorkerIdentity(worker, owner.num_workers, seed))),
+                    forks_caller=_forks_caller(owner),
+                ),
                 pin_memory=owner.pin_memory,
                 inline=owner.num_workers == 0,
                 rank=0,
@@ -263,6 +268,12 @@ class _Epoch(Iterator[Any]):
         return {**self._run.state_dict(self._turns), _STATE_KEY: self._draws.text} if self._turns else {}
 
 
+def _forks_caller(owner: DataLoader[Any]) -> bool:
+    """Whether torch's workers would be forks of this process: by its default until Python 3.14, as it is on Linux."""
+    context = owner.multiprocessing_context or multiprocessing
+    return owner.num_workers > 0 and context.get_start_method() == "fork"
+
+
 def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: WorkerIdentity) -> dict[str, Any]:
     """Return the config of a pipeline that reads the dataset in an order; for a stream (None), that of one worker."""
     is_batched = owner.batch_size is not None or owner.batch_sampler is not None
@@ -287,7 +298,7 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: Wor
         stages = [{"name": "collate", "uses": owner.collate_fn, "fuse": True}]
     seed = identity.seed + identity.worker
     config: dict[str, Any] = {"name": "data-loader", "seed": seed, "source": source, "stages": stages}
-    if owner.num_workers:
+    if owner.num_workers and not _forks_caller(owner):
         _preloaded.update(_find_modules((owner.dataset, owner.collate_fn, owner.worker_init_fn)))
         config["preload"] = sorted(_preloaded)
     config["order"] = "source" if owner.in_order else "any"
