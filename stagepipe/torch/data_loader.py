@@ -51,12 +51,15 @@ class DataLoader(TorchDataLoader[T_co]):
       `num_workers`; they are others than the original's.
     - A worker that dies is replaced, and its batches are made again. An error of a dataset is a `RunError` that also
       has the error's own type.
-    - The workers get copies of the dataset; they are no forks of this process. As in the original, each epoch has new
-      workers and a new copy, unless `persistent_workers` keeps them.
-    - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline,
-      `in_order=False` is `order: any`, and `multiprocessing_context` has no effect.
+    - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline, and
+      `in_order=False` is `order: any`.
     - The sampler is read to its end at the start of an epoch, so it must have one.
     - Each worker of an iterable dataset is a pipeline of its own. The figures and the report are those of the first.
+
+    As in the original, each epoch has new workers, unless `persistent_workers` keeps them. Where `multiprocessing`
+    forks, which is its default on Linux before Python 3.14, they are forks of this process: they have the dataset and
+    the collate function, whatever these hold. With `multiprocessing_context="spawn"` or `"forkserver"` they get copies,
+    and what cannot be pickled is refused by its name; `"fork"` chooses forks.
 
     A state holds the position in the epoch and what its order was drawn from. A resumed epoch yields the batches that
     the saved one would have. Take the state of torch's generator into a checkpoint as well: later epochs draw from it.
@@ -271,7 +274,8 @@ class _Epoch(Iterator[Any]):
 def _forks_caller(owner: DataLoader[Any]) -> bool:
     """Whether torch's workers would be forks of this process: by its default until Python 3.14, as it is on Linux."""
     context = owner.multiprocessing_context or multiprocessing
-    return owner.num_workers > 0 and context.get_start_method() == "fork"
+    method = context.get_start_method(allow_none=True)  # else the script could no longer set it
+    return owner.num_workers > 0 and (method or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: WorkerIdentity) -> dict[str, Any]:

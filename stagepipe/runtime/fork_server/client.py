@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -247,7 +248,9 @@ class CallerFork(ForkServer):
         for stream in (sys.stdout, sys.stderr):  # else the fork would write what they hold a second time
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads, as the docstring does
+            pid = os.fork()
         if pid == 0:
             fork_lock.release()  # this thread has it, and others in the fork would wait for it
             import_module("stagepipe.worker_server").serve_as_fork(*fds)

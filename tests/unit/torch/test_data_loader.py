@@ -3,9 +3,13 @@
 import functools
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -290,6 +294,53 @@ def test_a_loader_can_be_sent_to_its_own_workers():
     assert [list(collate.loader) for _ in range(2)] == [[[0, 1], [2, 3]]] * 2
 
 
+class DiesOnce(Images):
+    """Holds what cannot be pickled, and ends the process at the first read of an index."""
+
+    def __init__(self, marker):
+        super().__init__()
+        self.lock = threading.Lock()
+        self.reference = weakref.ref(self)
+        self.marker = marker
+
+    def __getitem__(self, index):
+        with self.lock:
+            if index == 7 and not self.marker.exists():
+                self.marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.reference() is self, index, torch.rand(1)
+
+
+def test_workers_have_what_cannot_be_pickled_and_a_killed_one_is_replaced(tmp_path):
+    dataset = DiesOnce(tmp_path / "died")
+    parameters = weakref.ref(dataset)
+    loader = DataLoader(dataset, 4, num_workers=2, collate_fn=lambda samples: (parameters() is dataset, samples))
+    torch.manual_seed(3)
+    batches = list(loader)
+    assert dataset.marker.exists()
+    assert all(is_same and own for is_same, samples in batches for own, _, _ in samples)
+    assert [index for _, samples in batches for _, index, _ in samples] == list(range(30))
+    torch.manual_seed(3)
+    assert describe(list(loader)) == describe(batches)
+
+
+class Parents(Images):
+    def __getitem__(self, index):
+        return os.getppid()
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_are_forks_where_those_of_torch_are(method):
+    (parent,) = {*DataLoader(Parents(), None, num_workers=1, multiprocessing_context=method)}
+    assert parent != os.getpid()  # a fork server is between them
+    loader = DataLoader(DiesOnce(None), num_workers=1, multiprocessing_context=method)
+    if method == "fork":
+        assert len(loader) == 30
+    else:
+        with pytest.raises(UsageError, match=r"the attribute `lock` \(lock\) cannot be sent to a worker"):
+            list(loader)
+
+
 class Endless(torch.utils.data.DataLoader):
     def __iter__(self):
         while True:
@@ -359,17 +410,23 @@ def test_an_error_of_the_dataset_has_its_own_type():
 
 
 SCRIPT = """
+import logging
 import torch
 from stagepipe.torch import DataLoader
+
+logging.basicConfig(format="%(message)s")
 
 class Squares(torch.utils.data.Dataset):
     def __len__(self):
         return 4
     def __getitem__(self, index):
+        if index == 3:
+            logging.warning("three")
         return index ** 2
 
 if __name__ == "__main__":
     loader = DataLoader(Squares(), batch_size=2, num_workers=2, collate_fn=lambda samples: samples)
+    print("text that is still in the buffer when the workers are forked")
     print(list(loader))
     for batch in loader:
         break
@@ -381,8 +438,11 @@ def test_a_script_ends_in_mid_epoch(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
-    assert result.stdout == "[[0, 1], [4, 9]]\n[0, 1]\n", result.stderr
-    assert not result.stderr
+    first, *others = result.stdout.splitlines()
+    assert first.startswith("text"), result.stderr
+    assert others == ["[[0, 1], [4, 9]]", "[0, 1]"]
+    assert result.stderr.splitlines()[0].endswith("three")
+    assert set(result.stderr.splitlines()[1:]) <= {result.stderr.splitlines()[0]}  # the second epoch was left early
 
 
 class Cropped(Images):
