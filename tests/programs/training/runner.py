@@ -207,7 +207,8 @@ def _compare(expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]], 
     if expected == found:
         return f"equal: {count} {what}"
     same = min(sum(map(str.__eq__, *pair)) for pair in zip(expected, found, strict=True))
-    return f"{same} of {count} {what} equal"
+    repeated = ", ours the same in each run" if all(each == found[0] for each in found) else ""
+    return f"{same} of {count} {what} equal{repeated}"
 
 
 def _compare_costs(theirs: Sequence[Run], ours: Sequence[Run]) -> tuple[str, str]:
