@@ -324,21 +324,10 @@ def test_workers_have_what_cannot_be_pickled_and_a_killed_one_is_replaced(tmp_pa
     assert describe(list(loader)) == describe(batches)
 
 
-class Parents(Images):
-    def __getitem__(self, index):
-        return os.getppid()
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_workers_are_forks_where_those_of_torch_are(method):
-    (parent,) = {*DataLoader(Parents(), None, num_workers=1, multiprocessing_context=method)}
-    assert parent != os.getpid()  # a fork server is between them
-    loader = DataLoader(DiesOnce(None), num_workers=1, multiprocessing_context=method)
-    if method == "fork":
-        assert len(loader) == 30
-    else:
-        with pytest.raises(UsageError, match=r"the attribute `lock` \(lock\) cannot be sent to a worker"):
-            list(loader)
+def test_what_cannot_be_pickled_is_refused_by_its_name_where_workers_get_copies():
+    loader = DataLoader([Images(), threading.Lock()], num_workers=1, multiprocessing_context="forkserver")
+    with pytest.raises(UsageError, match=r"source: `dataset` \(lock\) cannot be sent to a worker: TypeError"):
+        list(loader)
 
 
 class Endless(torch.utils.data.DataLoader):
