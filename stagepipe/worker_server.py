@@ -33,6 +33,14 @@ def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
     process_exit.status = 0
 
 
+def import_for_forks() -> None:
+    """Import, in a caller that is going to be forked, what the forks need: once, and not in each of them."""
+    import threadpoolctl  # noqa: F401
+
+    import stagepipe.sources  # noqa: F401
+    from stagepipe.runtime import leave_caller, serve_forks, worker_main  # noqa: F401
+
+
 def serve_as_fork(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> NoReturn:
     """Serve in a fork of the caller. Nothing of the caller's is touched at the end: no exit handler, no buffer."""
     status = 1

@@ -245,6 +245,8 @@ class CallerFork(ForkServer):
         self.unfit_reason = ""
 
     def _spawn(self, fds: tuple[int, ...]) -> _ForkedServer:
+        server = import_module("stagepipe.worker_server")
+        server.import_for_forks()
         for stream in (sys.stdout, sys.stderr):  # else the fork would write what they hold a second time
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
@@ -253,7 +255,7 @@ class CallerFork(ForkServer):
             pid = os.fork()
         if pid == 0:
             fork_lock.release()  # this thread has it, and others in the fork would wait for it
-            import_module("stagepipe.worker_server").serve_as_fork(*fds)
+            server.serve_as_fork(*fds)
         return _ForkedServer(pid)
 
 
@@ -456,7 +458,7 @@ def fork_process(
     if server.unfit_reason:
         raise SpawnNeededError(server.unfit_reason)
     variable = find_variable_read_at_load(environment, server.environment, server.preload, threads)
-    if variable is not None:
+    if variable is not None and not isinstance(server, CallerFork):  # a fork has what this process has read
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)
     with _open_working_folder() as folder_fd:

@@ -208,7 +208,6 @@ def leave_caller() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.getLogger().handlers.clear()  # they get the workers' records in the caller
     _set_thread_count(1)  # the threads of its libraries are not here
-    gc.collect()
     gc.freeze()  # a collection in a worker writes to no page that it shares with the caller
 
 
