@@ -325,7 +325,7 @@ def test_workers_have_what_cannot_be_pickled_and_a_killed_one_is_replaced(tmp_pa
 
 
 def test_what_cannot_be_pickled_is_refused_by_its_name_where_workers_get_copies():
-    loader = DataLoader([Images(), threading.Lock()], num_workers=1, multiprocessing_context="forkserver")
+    loader = DataLoader([0, threading.Lock()], num_workers=1, multiprocessing_context="forkserver")
     with pytest.raises(UsageError, match=r"source: `dataset` \(lock\) cannot be sent to a worker: TypeError"):
         list(loader)
 
@@ -430,8 +430,8 @@ def test_a_script_ends_in_mid_epoch(tmp_path):
     first, *others = result.stdout.splitlines()
     assert first.startswith("text"), result.stderr
     assert others == ["[[0, 1], [4, 9]]", "[0, 1]"]
-    assert result.stderr.splitlines()[0].endswith("three")
-    assert set(result.stderr.splitlines()[1:]) <= {result.stderr.splitlines()[0]}  # the second epoch was left early
+    records = [line.rpartition(" ")[2] for line in result.stderr.splitlines()]
+    assert records in (["three"], ["three"] * 2)  # the second epoch was left early
 
 
 class Cropped(Images):
