@@ -659,6 +659,7 @@ class PipelineSpec:
 
     `max_skipped` is a count (int) or a fraction (float, 0.01 for 1%). `config_sha256` covers the whole config,
     `source_sha256` only the keys that determine the source's items. `uses_torch`: a target imports torch.
+    `forks_caller`: the workers are forks of the caller, and have its objects without sending them.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`. Default: the file's name.", value_type="Name")] = (
@@ -715,6 +716,7 @@ class PipelineSpec:
     config_sha256: str = ""
     source_sha256: str = ""
     uses_torch: bool = False
+    forks_caller: bool = False
 
 
 KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {

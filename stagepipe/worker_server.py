@@ -3,10 +3,13 @@
 The supervisor starts it; it is not for users. Each worker that it forks returns from `serve_forks` and runs here.
 """
 
+import contextlib
 import gc
 import os
 import socket
 import sys
+import traceback
+from typing import NoReturn
 
 from stagepipe.core import ExitWithoutTeardown, exit_if_orphaned
 
@@ -28,6 +31,36 @@ def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
         process_exit.adopt()
         worker_main(launch.spec_fd, launch.crash_log_fd, process_exit.adopt, launch.fds)
     process_exit.status = 0
+
+
+def import_for_forks() -> None:
+    """Import, in a caller that is going to be forked, what the forks need: once, and not in each of them."""
+    import threadpoolctl  # noqa: F401
+
+    import stagepipe.sources  # noqa: F401
+    from stagepipe.runtime import leave_caller, serve_forks, worker_main  # noqa: F401
+
+
+def serve_as_fork(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> NoReturn:
+    """Serve in a fork of the caller. Nothing of the caller's is touched at the end: no exit handler, no buffer."""
+    status = 1
+    try:
+        exit_if_orphaned(lifetime_fd)
+        from stagepipe.runtime import leave_caller, serve_forks, worker_main
+
+        leave_caller()
+        launch = serve_forks(socket.socket(fileno=connection_fd), caller_pidfd)
+        for fd in (lifetime_fd, caller_pidfd):
+            os.close(fd)
+        if launch is not None:
+            worker_main(launch.spec_fd, launch.crash_log_fd, lambda: None, launch.fds)
+        status = 0
+    except BaseException:  # noqa: BLE001 - the supervisor reads it in the worker's output
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(status)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Pipeline(Generic[T_co]):
         prometheus: str | int | None = None,
     ) -> None:
         """Check the config, and start the fork server unless `inline`; workers start later."""
-        if not inline:
+        if not inline and not (isinstance(config, PipelineSpec) and config.forks_caller):
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)

@@ -287,7 +287,7 @@ class CalleeKind(Enum):
     FACTORY = "factory"  # a class or a classmethod: called once, with the arguments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Callee:
     """What is known about a target. `signature` is None if the source does not show it.
 
@@ -298,6 +298,7 @@ class Callee:
     signature: Signature | None
     has_call: bool | None = None  # whether the instances of a class are callable; None: unknown
     awaited: Literal["", "coroutine", "generator"] = ""  # what a call with an item gives, if it is to be awaited
+    item_signature: Signature | None = None  # that of a class's `__call__`, if the source shows it
 
 
 def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) -> Callee | None:
@@ -306,15 +307,27 @@ def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) ->
         return None
     if isinstance(lookup_result.node, ast.ClassDef):
         signature, has_call = _class_signature(lookup_result, lookup), _has_call(lookup_result, lookup)
-        return Callee(CalleeKind.FACTORY, signature, has_call, _find_awaited(find_called(lookup_result, lookup)))
+        awaited = _find_awaited(find_called(lookup_result, lookup))
+        item_signature = _call_signature(lookup_result, lookup) if has_call else None
+        return Callee(
+            kind=CalleeKind.FACTORY,
+            signature=signature,
+            has_call=has_call,
+            awaited=awaited,
+            item_signature=item_signature,
+        )
     decorators = {_last_name(decorator) for decorator in lookup_result.node.decorator_list}
     is_shown = decorators <= _SIGNATURE_PRESERVING_DECORATORS
     signature = _signature_from_ast(lookup_result.node.args, lookup_result.module) if is_shown else None
     if lookup_result.owner is not None and "classmethod" in decorators:
-        return Callee(CalleeKind.FACTORY, _drop_first_parameter(signature))
+        return Callee(kind=CalleeKind.FACTORY, signature=_drop_first_parameter(signature))
     if lookup_result.owner is not None and decorators - _SIGNATURE_PRESERVING_DECORATORS:
         return None
-    return Callee(CalleeKind.FUNCTION, signature, awaited=_find_awaited(lookup_result.node) if is_shown else "")
+    return Callee(
+        kind=CalleeKind.FUNCTION,
+        signature=signature,
+        awaited=_find_awaited(lookup_result.node) if is_shown else "",
+    )
 
 
 def _find_awaited(called: ast.AST | None) -> Literal["", "coroutine", "generator"]:
@@ -455,6 +468,13 @@ def _has_call(class_definition: Definition, lookup: DefinitionLookup) -> bool | 
     return None if is_assigned else False
 
 
+def _call_signature(class_definition: Definition, lookup: DefinitionLookup) -> Signature | None:
+    method = lookup.resolve_member(class_definition, "__call__")
+    callee = inspect_definition(method, lookup)
+    is_method = callee is not None and isinstance(method, Definition) and not isinstance(method.node, ast.ClassDef)
+    return _drop_first_parameter(callee.signature) if callee is not None and is_method else None
+
+
 def _decorator_names(definition: Definition) -> set[str]:
     return {_last_name(decorator) for decorator in definition.node.decorator_list}
 
@@ -517,7 +537,7 @@ def inspect_object(target: object) -> Callee:
         signature = _POSITIONAL_ONLY_SIGNATURE if target in _CLASSES_WITHOUT_SIGNATURE else None
     kind = CalleeKind.FACTORY if is_factory else CalleeKind.FUNCTION
     awaited: Any = "generator" if is_async_generator(target) else "coroutine" if is_async(target) else ""
-    return Callee(kind, signature, has_call, awaited)
+    return Callee(kind=kind, signature=signature, has_call=has_call, awaited=awaited)
 
 
 def inspect_user_object(target: object, lookup: DefinitionLookup) -> Callee:

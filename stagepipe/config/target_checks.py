@@ -224,6 +224,9 @@ class CallCheck:
             TargetRole.SINK,
         }
         field_names: set[str] = set()
+        if self.callee.item_signature is not None and self.field_mapping is not None:
+            called = dict(self.callee.item_signature.parameters)
+            yield from self._check_unknown_arguments(self.field_mapping.entries, called, "field")
         if is_called_with_item and self.field_mapping is not None:
             field_names = {str(key) for key in self.field_mapping.entries}
             yield from self._check_unknown_arguments(self.field_mapping.entries, parameters, "field")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final, Self
 
 from stagepipe.core.process import get_used_torch
@@ -138,7 +138,10 @@ class BatchIterator(Iterator[list[Any]]):
         return self
 
     def __next__(self) -> list[Any]:
-        batch = list(islice(self.samples, self._size))
+        pulled = map(
+            next, repeat(self.samples)
+        )  # `iter` once more could start a dataset that is its own iterator again
+        batch = list(islice(pulled, self._size))
         if not batch or (self._drop_last and len(batch) < self._size):
             raise StopIteration
         return batch

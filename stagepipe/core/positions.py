@@ -132,6 +132,33 @@ _MAX_STATE_BYTES: Final = 1 << 20
 """The worker sends the state to the caller a few times per second, and every saved state of the pipeline has it."""
 
 
+class PassedStream:
+    """A stream that passes on the samples of another, its `stream`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+
+class StatefulPassedStream(PassedStream):
+    """A PassedStream of a stream that saves and loads its state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the stream's state."""
+        state: dict[str, Any] = self.stream.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a state of the stream: the next iteration starts there."""
+        self.stream = load_into_copy(self.stream, state)
+
+
+def _is_own_iterator(iterator: Any, stream: Any) -> bool:
+    """Whether a stream's `__iter__` returns the stream itself, also where others pass on its samples."""
+    while isinstance(stream, PassedStream):
+        stream = stream.stream
+    return iterator is stream or getattr(iterator, "samples", None) is stream  # of batches of samples
+
+
 class StreamPosition:
     """Opens a stream at its start or at a saved state. Takes the state of the stream, of its iterator or of both.
 
@@ -153,16 +180,18 @@ class StreamPosition:
     def open(self, stream: Iterable[Any], state: str | None) -> Iterator[Any]:
         """Iterate over a stream from its start or from `state`. Loads the stream's state first, as torchdata does.
 
+        A stream that is its own iterator gets its state only after `__iter__`, which may restart it.
+
         Raises ValueError for a state that this stream cannot load, and UsageError for a stream that returns the same
         generator again.
         """
         saved = {} if state is None else json.loads(state)
         if saves_state(stream) and "stream" in saved:
             stream = load_into_copy(stream, saved["stream"])
-        self._stream = stream if saves_state(stream) else None
         iterator = iter(stream)
+        self._stream = stream if saves_state(stream) and not _is_own_iterator(iterator, stream) else None
         self._require_new(iterator, stream)
-        self._iterator = iterator if iterator is not stream and saves_state(iterator) else None
+        self._iterator = iterator if saves_state(iterator) else None
         if self._iterator is not None and "iterator" in saved:
             self._iterator.load_state_dict(saved["iterator"])
         own_parts = {"stream": self._stream, "iterator": self._iterator}

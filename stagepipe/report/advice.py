@@ -398,10 +398,10 @@ def advise_on_window(record: RunRecord) -> ConfigAdvice:
     return ConfigAdvice("", "Set a larger `window`, or set `order` to `any` if the order does not matter.")
 
 
-def advise_on_order(stage: StageRecord, record: RunRecord) -> ConfigAdvice:
+def advise_on_order(stage: StageRecord, slow_ns: int, record: RunRecord) -> ConfigAdvice:
     """Advise on a run whose slow items hold up others: enough items in flight to keep the other workers busy."""
-    slow_ratio = stage.run_histogram.percentile_ns(99) / max(stage.run_histogram.mean_ns, 1)
-    window = max(2 * record.window_items, math.ceil(stage.workers * slow_ratio))
+    slow_ratio = slow_ns / max(stage.run_histogram.mean_ns, 1)
+    window = max(2 * record.window_items, math.ceil(stage.workers * stage.concurrency * slow_ratio))
     window = max(min(window, _MAX_WINDOW), record.window_items + 1)
     text = (
         f"Allow {window} items in flight instead of {record.window_items}, so that the other workers go on meanwhile. "

@@ -256,7 +256,7 @@ def judge_spilling(evidence: Evidence) -> Verdict | None:
     """Judge a run in which a node spilled and restored blocks for much of the time."""
     record = evidence.record
     node = max(record.store_nodes, key=lambda node: node.disk_ns, default=None)
-    active_ns = max(record.wall_ns - record.first_item_ns, 1)
+    active_ns = max(_compute_work_ns(record), 1)
     if node is None or node.disk_ns < _MIN_DISK_SHARE * active_ns:
         return None
     share = min(node.disk_ns / active_ns, 1.0)
@@ -715,7 +715,7 @@ def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
 
     Both sides may work by turns then, as with large messages by pipe, and neither is busy for most of the time.
     """
-    active_ns = record.wall_ns - record.first_item_ns - record.consumer.outside_loop_ns
+    active_ns = _compute_work_ns(record) - record.consumer.outside_loop_ns
     functions_ns = max(each.run_histogram.sum_ns / (each.worker_divisor * each.concurrency) for each in record.stages)
     hop = max(record.hops, key=lambda each: each.cost_histogram.sum_ns, default=None)
     if hop is None or hop.transport.mode not in ("pipe", "shared_memory"):
@@ -817,7 +817,10 @@ _MIN_SLOW_ITEMS_SHARE = 0.8
 """So many of a straggler's items take at least half of their mean. Fewer: the items are slow, and it has met them."""
 
 _MIN_SPREAD = 5.0
-"""Ratio of p99 to p50 of a stage's time from which its slow items hold up those behind them."""
+"""Ratio of the time of slow items to p50 from which they hold up the items behind them."""
+
+_MIN_HOLDING_SHARE = 0.2
+"""Share of the run from which a single item holds up the items behind it."""
 
 _MIN_SHARE = 0.1
 _MIN_RULE_GAIN = 0.01
@@ -865,7 +868,7 @@ def judge_flow(evidence: Evidence) -> Verdict:
     busiest_text = (
         f"the busiest {kind_text}, {name_process(most_used, evidence.record)}, was busy {format_utilization(most_used)}"
     )
-    work_ns = evidence.record.wall_ns - evidence.record.first_item_ns
+    work_ns = _compute_work_ns(evidence.record)
     has_room = evidence.record.window_items >= evidence.items  # for all items of the run
     if has_room or work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
         return _judge_unclear(evidence, busiest_text)
@@ -874,9 +877,9 @@ def judge_flow(evidence: Evidence) -> Verdict:
     pressure = evidence.record.memory_pressure
     if pressure is not None:
         return _judge_memory(pressure, held_text, confidence)
-    uneven_stage = _find_uneven_stage(evidence)
-    if uneven_stage is not None:
-        return _judge_order(uneven_stage, evidence, held_text, confidence)
+    slow_items = _find_slow_items(evidence, work_ns)
+    if slow_items is not None:
+        return _judge_order(slow_items, evidence, held_text, confidence)
     if evidence.record.window_items > _MAX_WINDOW_PER_WORKER * count_workers(evidence.record):
         return _judge_unclear(evidence, busiest_text)
     sentence = f"Too few items in flight: {held_text}."
@@ -924,13 +927,23 @@ def _judge_memory(pressure: MemoryPressure, held_text: str, confidence: float) -
     return make_verdict("memory", "memory", confidence, sentence, advise_on_memory(pressure))
 
 
-def _judge_order(stage: StageRecord, evidence: Evidence, held_text: str, confidence: float) -> Verdict:
-    p50_ns, p99_ns = stage.run_histogram.percentile_ns(50), stage.run_histogram.percentile_ns(99)
+class _SlowItems(NamedTuple):
+    """What the slow items of a stage take, and how they were found: `p99`, or the `slowest` one."""
+
+    stage: StageRecord
+    time_ns: int
+    name: str
+
+
+def _judge_order(slow_items: _SlowItems, evidence: Evidence, held_text: str, confidence: float) -> Verdict:
+    stage = slow_items.stage
     sentence = (
         f"Slow items hold up those behind them, because the order is kept: an item takes {stage.name} "
-        f"{format_ns(p50_ns)} (p50), but {format_ns(p99_ns)} (p99); {held_text}."
+        f"{format_ns(stage.run_histogram.percentile_ns(50))} (p50), but {format_ns(slow_items.time_ns)} "
+        f"({slow_items.name}); {held_text}."
     )
-    return make_verdict("order", "window", confidence, sentence, advise_on_order(stage, evidence.record))
+    advice = advise_on_order(stage, slow_items.time_ns, evidence.record)
+    return make_verdict("order", "window", confidence, sentence, advice)
 
 
 def _find_straggler(stage: StageRecord, costliest: StageRecord) -> int | None:
@@ -957,23 +970,25 @@ def _list_other_means_ns(stage: StageRecord, worker: int) -> list[float]:
     return [_mean_item_ns(stage, other) for other in range(len(stage.worker_loads)) if other != worker]
 
 
-def _find_uneven_stage(evidence: Evidence) -> StageRecord | None:
-    """The stage with the slow items that hold up others; None if it is rather the window that is too small for all.
+def _find_slow_items(evidence: Evidence, work_ns: int) -> _SlowItems | None:
+    """The slow items that hold up others; None if it is rather the window that is too small for all.
 
-    One worker takes its items in their order: they wait for nothing.
+    A stage with one item in progress takes its items in their order: they wait for nothing.
     """
     record = evidence.record
     if not record.is_ordered or record.window_items < _MIN_WINDOW_PER_WORKER * _count_most_workers(evidence.loads):
         return None
-    uneven = [
-        stage
-        for stage in record.stages[1:]
-        if stage.name not in record.order_point_names
-        and stage.workers > 1
-        and stage.run_histogram.percentile_ns(99) >= _MIN_SPREAD * max(stage.run_histogram.percentile_ns(50), 1)
-        and stage.run_histogram.sum_ns == max(other.run_histogram.sum_ns for other in record.stages)
-    ]
-    return uneven[0] if uneven else None
+    total_ns = max(stage.run_histogram.sum_ns for stage in record.stages)
+    for stage in record.stages[1:]:
+        calls = stage.run_histogram
+        if stage.name in record.order_point_names or stage.workers * stage.concurrency == 1 or calls.sum_ns < total_ns:
+            continue
+        slow_ns = _MIN_SPREAD * max(calls.percentile_ns(50), 1)
+        if calls.percentile_ns(99) >= slow_ns:
+            return _SlowItems(stage, calls.percentile_ns(99), "p99")
+        if calls.max_ns >= max(slow_ns, _MIN_HOLDING_SHARE * work_ns):
+            return _SlowItems(stage, calls.max_ns, "the slowest")
+    return None
 
 
 def _count_most_workers(loads: tuple[ProcessLoad, ...]) -> int:

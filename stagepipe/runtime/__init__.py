@@ -55,7 +55,13 @@ if TYPE_CHECKING:
         make_private_stage_region,
     )
     from stagepipe.runtime.flow import SMALL_ITEM_BUDGET_BYTES, HeldMemoryLimit
-    from stagepipe.runtime.fork_server import end_spare_server, launch_fork_server, launch_spare_server, serve_forks
+    from stagepipe.runtime.fork_server import (
+        end_spare_server,
+        launch_fork_server,
+        launch_spare_server,
+        leave_caller,
+        serve_forks,
+    )
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
@@ -146,6 +152,7 @@ __all__ = [
     "install_main_objects",
     "launch_fork_server",
     "launch_spare_server",
+    "leave_caller",
     "make_private_stage_region",
     "pickle_main_objects",
     "read_deliveries",

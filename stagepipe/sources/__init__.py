@@ -25,7 +25,8 @@ The lower-case names are aliases of the classes, for `uses: stagepipe.sources.fi
 
 from stagepipe.sources.array_sources import Hdf5Source, NpySource, ZarrSource
 from stagepipe.sources.dataset_source import DatasetSource
-from stagepipe.sources.dataset_source import UntoldStream as UntoldStream
+from stagepipe.sources.dataset_source import StatefulWorkerStream as StatefulWorkerStream
+from stagepipe.sources.dataset_source import WorkerStream as WorkerStream
 from stagepipe.sources.files_source import FilesSource, NumbersSource
 from stagepipe.sources.hugging_face_source import HuggingFaceSource
 from stagepipe.sources.item_identities import ListedItems as ListedItems

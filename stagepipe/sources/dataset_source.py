@@ -13,16 +13,19 @@ from typing import Any, ClassVar, Final
 
 from stagepipe.core import (
     BatchIterator,
+    PassedStream,
     SourceFiles,
     SourceIdentity,
     StatefulBatchIterator,
+    StatefulPassedStream,
+    WorkerIdentity,
     build_dataset,
     build_deferred,
     call_worker_init_fn,
     find_iterator,
     is_stream,
-    load_into_copy,
     saves_state,
+    set_worker_info,
 )
 from stagepipe.sources.order import BatchedOrder, EpochOrder, SamplerOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
@@ -46,14 +49,33 @@ class SeededStream(ABC):
         return None
 
 
-class UntoldStream:
-    """A stream that is not told its epoch here: a training loop calls its `set_epoch`."""
+class WorkerStream(PassedStream):
+    """A stream as a worker of a DataLoader has it. A training loop tells its epoch, so it has no `set_epoch` here.
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    `get_worker_info()` describes the worker, and `worker_init_fn` is called before the stream is read first.
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        identity: WorkerIdentity | None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
+    ) -> None:
+        super().__init__(stream)
+        self._identity = identity
+        self._worker_init_fn = worker_init_fn
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._stream)
+        if self._identity is not None:
+            set_worker_info(self._identity, self.stream)
+            call, self._worker_init_fn = self._worker_init_fn, None
+            if call is not None:
+                call(self._identity.worker)
+        return iter(self.stream)
+
+
+class StatefulWorkerStream(StatefulPassedStream, WorkerStream):
+    """A WorkerStream that saves and loads its state."""
 
 
 def begin_stream(stream: Any, epoch: int, seed: int) -> None:
@@ -277,26 +299,26 @@ class DatasetIndices:
         return len(item) if type(item) is list else 1
 
 
-class DatasetSamples:
+class DatasetSamples(PassedStream):
     """The samples of an iterable dataset, or with `batch_size` lists of them."""
 
     def __init__(self, dataset: Any, batch_size: int | None = None, *, drop_last: bool = False) -> None:
         """Raises TypeError for a dataset that is an iterator: it could be read only once."""
         _refuse_iterator(dataset if isinstance(dataset, Iterator) else None, "the dataset")
-        self._dataset = dataset
+        super().__init__(dataset)
         self._batch_size = batch_size
         self._drop_last = drop_last
 
     def get_source_identity(self) -> SourceIdentity:
         """Return the files of a stream that tells them; its items are not counted."""
-        return SourceIdentity(None, describe_stream_files(self._dataset))
+        return SourceIdentity(None, describe_stream_files(self.stream))
 
     def begin(self, epoch: int, seed: int) -> None:
         """Call the dataset's `set_epoch`, as a training loop does."""
-        begin_stream(self._dataset, epoch, seed)
+        begin_stream(self.stream, epoch, seed)
 
     def __iter__(self) -> Iterator[Any]:
-        samples: Iterator[Any] = iter(self._dataset)
+        samples: Iterator[Any] = iter(self.stream)
         if self._batch_size is None:
             return samples
         iterator_class = StatefulBatchIterator if saves_state(samples) else BatchIterator
@@ -304,7 +326,7 @@ class DatasetSamples:
 
     def __len__(self) -> int:
         """Return the number of items by the dataset's `__len__`. Raises TypeError if it has none."""
-        count = len(self._dataset)
+        count = len(self.stream)
         if self._batch_size is None:
             return count
         return count // self._batch_size if self._drop_last else -(-count // self._batch_size)
@@ -314,14 +336,5 @@ class DatasetSamples:
         return 1 if self._batch_size is None else len(item)
 
 
-class StatefulDatasetSamples(DatasetSamples):
+class StatefulDatasetSamples(StatefulPassedStream, DatasetSamples):
     """The samples of an iterable dataset that saves and loads its state, from which a resume reads on."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the dataset's state."""
-        state: dict[str, Any] = self._dataset.state_dict()
-        return state
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state of the dataset: its next iteration starts there."""
-        self._dataset = load_into_copy(self._dataset, state)

@@ -10,10 +10,12 @@ import base64
 import functools
 import hashlib
 import json
+import multiprocessing
 import pickle
 import sys
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, Self, TypeVar
 
@@ -21,9 +23,10 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
-from stagepipe.core import UsageError
+from stagepipe.config import load
+from stagepipe.core import UsageError, WorkerIdentity, saves_state
 from stagepipe.report import LiveRun, Report
-from stagepipe.sources import DrawnOrder, UntoldStream
+from stagepipe.sources import DrawnOrder, StatefulWorkerStream, WorkerStream
 from stagepipe.stages import collate_as_torch
 from stagepipe.torch.loader import Loader
 
@@ -32,6 +35,8 @@ T_co = TypeVar("T_co", covariant=True)
 _WRAPPED: Final = ("base_dataloader", "loader", "dataloader")
 """Attributes in which wrappers keep the DataLoader that they iterate over: Accelerate's, timm's and others'."""
 _STATE_KEY: Final = "loader"
+_TURNS_KEY: Final = "turns"
+"""Of the workers of an iterable dataset that have not reached their end, whose turn is next, and whose then."""
 _HAVE_ALREADY: Final = frozenset({"builtins", "numpy", "stagepipe", "torch", *sys.stdlib_module_names})
 """Packages that the fork server has imported."""
 
@@ -46,12 +51,15 @@ class DataLoader(TorchDataLoader[T_co]):
       `num_workers`, but differ from the original's.
     - A worker that dies is replaced, and its batches are made again. An error in a dataset is a `RunError` that also
       has the type of the error.
-    - The workers get copies of the dataset instead of being forks of this process. As in the original, each epoch has
-      new workers and a new copy, unless `persistent_workers` keeps them.
-    - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline,
-      `in_order=False` is `order: any`, and `multiprocessing_context` has no effect.
+    - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline, and
+      `in_order=False` is `order: any`.
     - The sampler is read to its end at the start of an epoch, so it must be finite.
-    - An iterable dataset with several workers is split by `get_worker_info()`, and yields batches as they are ready.
+    - Each worker of an iterable dataset is its own pipeline. The figures and the report are those of the first worker.
+
+    As in the original, each epoch has new workers, unless `persistent_workers` keeps them. If `multiprocessing` forks,
+    as it does by default on Linux before Python 3.14, the workers are forks of this process and have its dataset and
+    collate function, whatever these hold. With `multiprocessing_context="spawn"` or `"forkserver"` the workers get
+    copies, and an object that cannot be pickled is refused by name; `"fork"` selects forks.
 
     A state contains the position in the epoch and the origin of its order, so a resumed epoch yields the remaining
     batches of the saved one. Save the state of torch's generator too, because later epochs draw from it.
@@ -135,6 +143,7 @@ class DataLoader(TorchDataLoader[T_co]):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the next iteration at a saved position, with any number of workers; later ones are whole epochs."""
         self._saved = dict(state_dict) or None
+        self._epoch = None  # that of a state from between epochs is none
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the workers out of a copy: a collate function may hold an Accelerator, which holds its loaders."""
@@ -154,30 +163,74 @@ class DataLoader(TorchDataLoader[T_co]):
 
 
 class _Run:
-    """A pipeline for an epoch, or with `persistent_workers` for all of them."""
+    """A pipeline for an epoch, or with `persistent_workers` for all of them. An iterable dataset has one a worker."""
 
     def __init__(self, owner: DataLoader[Any], seed: int) -> None:
         self.seed = seed
-        self._order = None if isinstance(owner.dataset, IterableDataset) else DrawnOrder()
-        self.loader = Loader(
-            {**_make_config(owner, self._order), "seed": seed},
-            pin_memory=owner.pin_memory,
-            inline=owner.num_workers == 0,
-            rank=0,
-            world_size=1,
-        )
+        is_stream = isinstance(owner.dataset, IterableDataset)
+        self._order = None if is_stream else DrawnOrder()
+        workers = owner.num_workers if is_stream and owner.in_order else 1
+        self.loaders = [
+            Loader(
+                replace(
+                    load(_make_config(owner, self._order, WorkerIdentity(worker, owner.num_workers, seed))),
+                    forks_caller=_forks_caller(owner),
+                ),
+                pin_memory=owner.pin_memory,
+                inline=owner.num_workers == 0,
+                rank=0,
+                world_size=1,
+            )
+            for worker in range(max(workers, 1))
+        ]
         self._next_epoch = 0
 
-    def begin(self, draws: _Draws, saved: Mapping[str, Any] | None) -> Iterator[Any]:
+    @property
+    def loader(self) -> Loader:
+        """The first worker's, or that of all."""
+        return self.loaders[0]
+
+    def begin(self, draws: _Draws, saved: Mapping[str, Any] | None) -> deque[_Turn]:
         """Start an epoch, or the rest of a saved one."""
         if self._order is not None:
             self._order.put(draws.order)
+        turns = list(range(len(self.loaders)))
         if saved is not None:
-            self.loader.load_state_dict({key: saved[key] for key in saved if key != _STATE_KEY}, allow_changed=True)
-        epoch = max(self.loader.epoch, self._next_epoch)  # an iteration that was not used has another order
-        self.loader.set_epoch(epoch)
-        self._next_epoch = epoch + 1
-        return self.loader._iterate(_leave)  # noqa: SLF001 - used by loaders alone
+            turns = self._load(saved)
+        epoch = max(self._next_epoch, *(loader.epoch for loader in self.loaders))
+        self._next_epoch = epoch + 1  # an iteration that was not used has another order
+        for loader in self.loaders:
+            loader.set_epoch(epoch)
+        return deque((worker, self.loaders[worker]._iterate(_leave)) for worker in turns)  # noqa: SLF001 - for loaders
+
+    def _load(self, saved: Mapping[str, Any]) -> list[int]:
+        states: dict[int, dict[str, Any]] = defaultdict(dict)
+        for key, value in saved.items():
+            number, dot, name = key.partition(".")
+            if dot:
+                states[int(number)][name] = value
+        if len(states) != len(self.loaders):
+            raise UsageError(
+                f"the state is that of num_workers={len(states)}, found {len(self.loaders)}: a dataset that workers "
+                "split between them goes on with the same number; set it, or start without the state"
+            )
+        turns = list(map(int, saved[_TURNS_KEY].split()))
+        for worker in turns:
+            self.loaders[worker].load_state_dict(states[worker], allow_changed=True)
+        return turns
+
+    def state_dict(self, turns: Sequence[_Turn]) -> dict[str, Any]:
+        states = enumerate(loader.state_dict() for loader in self.loaders)
+        state = {f"{worker}.{key}": value for worker, each in states for key, value in each.items()}
+        return {**state, _TURNS_KEY: " ".join(str(worker) for worker, _ in turns)}
+
+    def close(self) -> None:
+        for loader in self.loaders:
+            loader.close()
+
+
+_Turn = tuple[int, Iterator[Any]]
+"""A worker of an iterable dataset and its batches; 0 and all batches of a map-style one."""
 
 
 def _leave(batch: Any) -> Any:
@@ -186,35 +239,47 @@ def _leave(batch: Any) -> Any:
 
 
 class _Epoch(Iterator[Any]):
-    """The batches of an epoch, as the collate function made them."""
+    """The batches of an epoch, as the collate function made them. The workers of an iterable dataset take turns."""
 
     def __init__(self, run: _Run, draws: _Draws, saved: Mapping[str, Any] | None, *, is_last: bool) -> None:
-        self._loader = run.loader
+        self._run = run
         self._draws = draws
         self._is_last = is_last
-        self._is_over = False
-        self._batches = run.begin(draws, saved)
+        self._turns = run.begin(draws, saved)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        if self._is_over:
-            raise StopIteration
         try:
-            return next(self._batches)
+            while self._turns:
+                try:
+                    batch = next(self._turns[0][1])
+                except StopIteration:
+                    self._turns.popleft()
+                else:
+                    self._turns.rotate(-1)
+                    return batch
+            raise StopIteration  # noqa: TRY301
         except BaseException:
-            self._is_over = True
+            self._turns.clear()
             if self._is_last:
-                self._loader.close()
+                self._run.close()
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._is_over else {**self._loader.state_dict(), _STATE_KEY: self._draws.text}
+        return {**self._run.state_dict(self._turns), _STATE_KEY: self._draws.text} if self._turns else {}
 
 
-def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, Any]:
-    """Return the config of a pipeline that reads the dataset in an order, which is None for a stream."""
+def _forks_caller(owner: DataLoader[Any]) -> bool:
+    """Whether torch's workers would be forks of this process: by its default until Python 3.14, as it is on Linux."""
+    context = owner.multiprocessing_context or multiprocessing
+    method = context.get_start_method(allow_none=True)  # else the script could no longer set it
+    return owner.num_workers > 0 and (method or multiprocessing.get_all_start_methods()[0]) == "fork"
+
+
+def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: WorkerIdentity) -> dict[str, Any]:
+    """Return the config of a pipeline that reads the dataset in an order; for a stream (None), that of one worker."""
     is_batched = owner.batch_size is not None or owner.batch_sampler is not None
     arguments: dict[str, Any] = {"dataset": owner.dataset, "worker_init_fn": owner.worker_init_fn}
     source: dict[str, Any] = {"uses": "stagepipe.sources.dataset", "with": arguments}
@@ -222,11 +287,11 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, 
         arguments["sampler" if owner.batch_sampler is None else "batch_sampler"] = order
     else:
         arguments |= {"batch_size": owner.batch_size, "drop_last": owner.drop_last}
-        if hasattr(owner.dataset, "set_epoch"):
-            arguments["dataset"] = UntoldStream(owner.dataset)
-        if owner.num_workers > 1:
-            arguments["shards"] = owner.num_workers
-    if owner.num_workers > 1 or (owner.num_workers and order is not None):
+        if owner.num_workers > 1 and not owner.in_order:
+            arguments |= {"dataset": WorkerStream(owner.dataset), "shards": owner.num_workers}
+        else:
+            arguments |= {"dataset": _make_stream(owner, identity), "worker_init_fn": None}
+    if owner.num_workers and (order is not None or "shards" in arguments):
         source["workers"] = owner.num_workers
         if owner.timeout:
             source["timeout"] = f"{owner.timeout}s"
@@ -235,14 +300,21 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None) -> dict[str, 
         arguments["collate_fn"] = collate_as_torch if owner.collate_fn is default_collate else owner.collate_fn
     else:
         stages = [{"name": "collate", "uses": owner.collate_fn, "fuse": True}]
-    config: dict[str, Any] = {"name": "data-loader", "source": source, "stages": stages}
-    if owner.num_workers:
+    seed = identity.seed + identity.worker
+    config: dict[str, Any] = {"name": "data-loader", "seed": seed, "source": source, "stages": stages}
+    if owner.num_workers and not _forks_caller(owner):
         _preloaded.update(_find_modules((owner.dataset, owner.collate_fn, owner.worker_init_fn)))
         config["preload"] = sorted(_preloaded)
-    config["order"] = "source" if owner.in_order and "shards" not in arguments else "any"
+    config["order"] = "source" if owner.in_order else "any"
     if owner.num_workers and owner.prefetch_factor:
-        config["window"] = owner.prefetch_factor * owner.num_workers
+        config["window"] = owner.prefetch_factor * (source.get("workers") or 1)
     return config
+
+
+def _make_stream(owner: DataLoader[Any], identity: WorkerIdentity) -> WorkerStream:
+    """Return the iterable dataset as one of the workers has it."""
+    stream_class = StatefulWorkerStream if saves_state(owner.dataset) else WorkerStream
+    return stream_class(owner.dataset, identity if owner.num_workers else None, owner.worker_init_fn)
 
 
 _MAX_WALKED: Final = 1000

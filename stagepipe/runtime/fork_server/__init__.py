@@ -17,6 +17,7 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.runtime.fork_server.client import (
         UNKNOWN_EXIT_CODE,
+        CallerFork,
         ForkedProcess,
         ForkServer,
         Preload,
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
         launch_spare_server,
     )
     from stagepipe.runtime.fork_server.messages import make_worker_environment
-    from stagepipe.runtime.fork_server.server import serve_forks
+    from stagepipe.runtime.fork_server.server import leave_caller, serve_forks
 
 __all__ = [
     "UNKNOWN_EXIT_CODE",
+    "CallerFork",
     "ForkServer",
     "ForkedProcess",
     "Preload",
@@ -43,6 +45,7 @@ __all__ = [
     "get_fork_server",
     "launch_fork_server",
     "launch_spare_server",
+    "leave_caller",
     "make_worker_environment",
     "serve_forks",
 ]

@@ -20,8 +20,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -93,7 +96,7 @@ class ForkServer:
                 raise
             bind_lifetime(lifetime_fd, self._popen.pid)
 
-    def _spawn(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    def _spawn(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes] | _ForkedServer:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "stagepipe.worker_server", *map(str, fds)],
             pass_fds=fds,
@@ -226,6 +229,62 @@ class ForkServer:
         if self._lifetime_write_fd >= 0:
             os.close(self._lifetime_write_fd)
             self._lifetime_write_fd = -1
+
+
+class CallerFork(ForkServer):
+    """A server that is itself a fork of this process: the workers that it forks have this process's objects.
+
+    As with torch's DataLoader, a fork has one thread, what other threads had locked stays locked in it, and it cannot
+    use a CUDA that this process has started. It is forked once: a worker that is restarted finds the objects as they
+    were then.
+    """
+
+    def __init__(self) -> None:
+        """Fork this process."""
+        super().__init__(make_server_environment())
+        self.unfit_reason = ""
+
+    def _spawn(self, fds: tuple[int, ...]) -> _ForkedServer:
+        server = import_module("stagepipe.worker_server")
+        server.import_for_forks()
+        for stream in (sys.stdout, sys.stderr):  # else the fork would write what they hold a second time
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads, as the docstring does
+            pid = os.fork()
+        if pid == 0:
+            fork_lock.release()  # this thread has it, and others in the fork would wait for it
+            server.serve_as_fork(*fds)
+        return _ForkedServer(pid)
+
+
+class _ForkedServer:
+    """A forked child, with the methods of `subprocess.Popen` that a server needs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._is_reaped = False
+
+    def poll(self) -> int | None:
+        if not self._is_reaped:
+            with contextlib.suppress(ChildProcessError):  # somebody else has waited for it
+                if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                    return None
+            self._is_reaped = True
+        return UNKNOWN_EXIT_CODE
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float) -> int:
+        deadline_s = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired("fork server", timeout)
+            time.sleep(0.001)
+        return UNKNOWN_EXIT_CODE
 
 
 class ForkedProcess:
@@ -399,7 +458,7 @@ def fork_process(
     if server.unfit_reason:
         raise SpawnNeededError(server.unfit_reason)
     variable = find_variable_read_at_load(environment, server.environment, server.preload, threads)
-    if variable is not None:
+    if variable is not None and not isinstance(server, CallerFork):  # a fork has what this process has read
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)
     with _open_working_folder() as folder_fd:
@@ -462,7 +521,7 @@ def launch_spare_server() -> None:
 
 def launch_fork_server(spec: PipelineSpec) -> None:
     """Start the server that will fork the workers of `spec`, if one does and it does not run yet. Waits for nothing."""
-    if spec.start == "fork":
+    if spec.start == "fork" and not spec.forks_caller:
         with contextlib.suppress(OSError):  # as above
             find_or_start_server(find_preload(spec))
     else:

@@ -11,6 +11,7 @@ import errno
 import gc
 import importlib
 import itertools
+import logging
 import os
 import select
 import signal
@@ -92,6 +93,7 @@ def _prepare(request: ImportRequest) -> ServerReady:
 
 
 def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> ForkedLaunch | None:
+    pid = -1
     try:
         try:
             pid = os.fork()
@@ -106,12 +108,9 @@ def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> Fo
         _reply(connection, Forked(pid))
         return None
     finally:
-        if os.getpid() == _SERVER_PID:
+        if pid != 0:
             for fd in fds:
                 os.close(fd)
-
-
-_SERVER_PID = os.getpid()
 
 
 def _reply(connection: socket.socket, reply: Reply) -> None:
@@ -197,6 +196,19 @@ def become_worker(request: ForkRequest, fds: Mapping[int, int]) -> ForkedLaunch:
     if request.thread_count > 1:
         _set_thread_count(request.thread_count)
     return ForkedLaunch(fds[request.spec_fd], fds[request.crash_log_fd], fds)
+
+
+def leave_caller() -> None:
+    """Let go, in a fork of the caller, of what is the caller's: its output, its handlers of signals and records."""
+    os.setpgid(0, 0)
+    null_fd = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null_fd, fd)
+    os.close(null_fd)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    logging.getLogger().handlers.clear()  # they get the workers' records in the caller
+    _set_thread_count(1)  # the threads of its libraries are not here
+    gc.freeze()  # a collection in a worker writes to no page that it shares with the caller
 
 
 def _set_output(fd: int) -> None:

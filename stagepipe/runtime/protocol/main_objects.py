@@ -9,7 +9,7 @@ these when an item asks for one. Runs in the caller's process; workers must not 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pickle import PickleBuffer
 from types import CodeType, FunctionType
 from typing import Any, BinaryIO, Final
@@ -64,14 +64,30 @@ class MainObjectPickler(_CodePickler):
         return super().reducer_override(obj)
 
 
+class _KeepingPickler(MainObjectPickler):
+    """Writes, for an object that the reader has, its identity."""
+
+    def __init__(self, file: Any, kept: Container[int], **options: Any) -> None:
+        super().__init__(file, **options)
+        self._kept = kept
+
+    def persistent_id(self, obj: Any) -> int | None:
+        return id(obj) if id(obj) in self._kept else None
+
+
 def dump_with_main_objects(
-    value: Any, file: BinaryIO, keep_buffer: Callable[[PickleBuffer], Any] | None = None
+    value: Any,
+    file: BinaryIO,
+    keep_buffer: Callable[[PickleBuffer], Any] | None = None,
+    kept: Container[int] = (),
 ) -> None:
     """Write two pickles, one after the other: `value`, and the objects of `__main__` in it by name.
 
-    `keep_buffer` is called with each buffer; one for which it returns a false value stays out of the file.
+    `keep_buffer` is called with each buffer; one for which it returns a false value stays out of the file. Of an object
+    whose identity is in `kept`, only that is written.
     """
-    pickler = MainObjectPickler(file, buffer_callback=keep_buffer)
+    options = {"buffer_callback": keep_buffer}
+    pickler = _KeepingPickler(file, kept, **options) if kept else MainObjectPickler(file, **options)
     pickler.dump(value)
     pickler.dump(dict(pickler.main_objects))  # with the memo of the first: these are the same objects
 

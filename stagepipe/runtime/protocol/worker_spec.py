@@ -14,7 +14,7 @@ import mmap
 import os
 import pickle
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stagepipe.core import UsageError, WarningFilter, read_warning_filters
-from stagepipe.plan import HopPlan, ProcessPlan, Shard, StagePlan
+from stagepipe.plan import HopPlan, Plan, ProcessPlan, Shard, StagePlan
 from stagepipe.spec import SOURCE_NAME, Target
 from stagepipe.timing import BoardLayout
 
@@ -229,8 +229,24 @@ class WorkerSpec:
         )
 
 
-def send_plan(plan: ProcessPlan) -> SentPlan:
+inherited: Final[dict[int, Any]] = {}
+"""Objects that a fork of the caller has from it, by their identity in both. Filled only while it is forked."""
+
+
+def list_inherited(plan: Plan) -> dict[int, Any]:
+    """Return the user's objects among the targets of a plan and their arguments, by identity."""
+    targets = [stage.target for process in plan.processes for stage in process.stages]
+    found = {}
+    for value in (value for target in targets for value in (target.uses, *target.arguments.values())):
+        is_ours = type(value).__module__.startswith("stagepipe.")  # it is sent, and what it holds is the user's
+        found.update({id(part): part for part in (vars(value).values() if is_ours else (value,))})
+    return found
+
+
+def send_plan(plan: ProcessPlan, kept: Container[int] = ()) -> SentPlan:
     """Pickle the part of the plan; the caller closes the descriptor. Functions of a script go by value (cloudpickle).
+
+    Of an object whose identity is in `kept`, that is sent and no more.
 
     Raises UsageError, with the stage and the variable, for what cannot be pickled.
     """
@@ -241,7 +257,7 @@ def send_plan(plan: ProcessPlan) -> SentPlan:
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:
             try:
-                dump_with_main_objects(plan, file, partial(_keep_out_of_band, buffers))
+                dump_with_main_objects(plan, file, partial(_keep_out_of_band, buffers), kept)
             except Exception as error:
                 raise find_unpicklable_stage(plan.stages) or error from error
             end = file.tell()
@@ -289,6 +305,11 @@ class _SpecUnpickler(pickle.Unpickler):
         return self._plan
 
 
+class _PlanUnpickler(pickle.Unpickler):
+    def persistent_load(self, pid: int) -> Any:
+        return inherited[pid]
+
+
 def write_worker_spec(spec: WorkerSpec) -> int:
     """Return a memfd with `spec` in it, and where its plan is."""
     file = io.BytesIO()
@@ -324,7 +345,7 @@ def load_worker_spec(sent_plan: SentPlan, pickled_spec: bytes) -> tuple[WorkerSp
         mapping = memoryview(mmap.mmap(sent_plan.fd, size, flags=mmap.MAP_PRIVATE, offset=base))
     buffers = [mapping[start - base : end - base] for start, end in sent_plan.buffers]
     with io.BufferedReader(_SharedFile(sent_plan.fd)) as file:
-        unpickler = pickle.Unpickler(file, buffers=buffers)
+        unpickler = _PlanUnpickler(file, buffers=buffers)
         plan: ProcessPlan = unpickler.load()
         main_objects: Mapping[str, Any] = unpickler.load()
     os.close(sent_plan.fd)

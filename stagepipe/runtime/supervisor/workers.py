@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic, perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -27,6 +27,7 @@ from stagepipe.core import Key, bind_lifetime, fork_lock, format_bytes, register
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.runtime.fork_server import (
     UNKNOWN_EXIT_CODE,
+    CallerFork,
     ForkedProcess,
     ForkServer,
     SpawnNeededError,
@@ -44,6 +45,8 @@ from stagepipe.runtime.protocol import (
     SentPlan,
     WorkerSpec,
     extract_user_stacks,
+    inherited,
+    list_inherited,
     pickle_main_objects,
     send_plan,
     write_worker_spec,
@@ -327,12 +330,25 @@ class ProcessStarter:
         self._is_forking = plan.start == "fork"
         self._preload = find_preload(plan)
         self._fork_server: ForkServer | None = None
+        self.inherited: Mapping[int, Any] = list_inherited(plan) if plan.forks_caller else {}
+        """What workers that are forks of this process have from it."""
+        self._forks_caller = plan.forks_caller
         self._spawn_reasons: list[tuple[str, str]] = []
 
     def prepare(self) -> None:
         """Wait until there is a fork server, if one is used. Hold no lock: a fork of this process need not wait."""
-        if self._is_forking:
+        if self._forks_caller:
+            self._fork_server = self._fork_server or self._fork_caller()
+        elif self._is_forking:
             self._fork_server = get_fork_server(self._preload)
+
+    def _fork_caller(self) -> CallerFork:
+        with fork_lock:
+            inherited.update(self.inherited)
+            try:
+                return CallerFork()
+            finally:
+                inherited.clear()
 
     def log_spawn_reasons(self) -> None:
         """Log why workers were spawned. Hold no lock: a handler may fork, and a fork waits for locks."""
@@ -347,10 +363,17 @@ class ProcessStarter:
                 try:
                     return _fork(self._fork_server, worker_spec, spec_fd, crash_log_fd, output_fd)
                 except SpawnNeededError as reason:
+                    if self._forks_caller:
+                        raise OSError(f"a fork of the calling process is needed: {reason}") from reason
                     self._spawn_reasons.append((worker_spec.plan.name, str(reason)))
             return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
         finally:
             os.close(spec_fd)
+
+    def close(self) -> None:
+        """End the fork of this process. Call after the exit of the workers."""
+        if self._forks_caller and self._fork_server is not None:
+            self._fork_server.close()
 
 
 def _fork(
@@ -690,7 +713,8 @@ class WorkerPool:
 
     def start_all(self) -> None:
         """Start the workers that the plan begins with. If one cannot be started, end the others."""
-        self._main_pickles = pickle_main_objects(self._plan)
+        if not self._plan.forks_caller:
+            self._main_pickles = pickle_main_objects(self._plan)
         self._starter.prepare()
         try:
             for slot in self._resources.slots:
@@ -755,7 +779,7 @@ class WorkerPool:
         plan, resources = self._plan, self._resources
         sent_plan = self._sent_plans.get(slot.worker_group)
         if sent_plan is None:
-            sent_plan = self._sent_plans[slot.worker_group] = send_plan(slot.process_plan)
+            sent_plan = self._sent_plans[slot.worker_group] = send_plan(slot.process_plan, self._starter.inherited)
         return WorkerSpec(
             process=slot.process_index,
             worker=slot.worker,
@@ -799,5 +823,6 @@ class WorkerPool:
         """Close the descriptors of all workers. Call after their exit."""
         for worker in self.workers.values():
             worker.close()
+        self._starter.close()
         while self._sent_plans:
             os.close(self._sent_plans.popitem()[1].fd)

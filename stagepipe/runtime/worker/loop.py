@@ -120,10 +120,12 @@ class FailureReporter:
             self._send(ArenaFullEvent, generation, stage, item, error=str(error), held_bytes=held_bytes)
         else:
             message = describe_failure(stage, self._spec.worker, item, format_error(error))
-            self._send_failure(generation, stage, item, message, format_user_traceback(error))
+            trace, error_type = format_user_traceback(error), name_user_error_type(error)
+            self._send_failure(generation, stage, item, message, trace, error_type)
 
-    def _send_failure(self, generation: int, stage: str, item: str, message: str, *trace_and_type: str) -> None:
-        trace, error_type = (*trace_and_type, "")[:2]
+    def _send_failure(  # noqa: PLR0917
+        self, generation: int, stage: str, item: str, message: str, trace: str, error_type: str
+    ) -> None:
         self._send(FailureEvent, generation, stage, item, message=message, trace=trace, error_type=error_type)
 
     def _send(

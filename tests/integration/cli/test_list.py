@@ -1,6 +1,8 @@
 """`stagepipe list`: names in any form, JSON, and the hint for a wrong name."""
 
 import json
+import runpy
+import sys
 
 import pytest
 
@@ -72,3 +74,11 @@ def test_wrong_name_exits_2_with_a_hint(words, hint):
     called = call_here("list", *words)
     assert called.exit_code == 2
     assert hint in called.stderr
+
+
+def test_python_runs_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["stagepipe", "list", "sinks"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("stagepipe", run_name="__main__")
+    assert not ended.value.code
+    assert "stagepipe.sinks" in capsys.readouterr().out

@@ -8,11 +8,12 @@ image_server  the server for it, with faults
 duplicates    texts of poor quality and near duplicates removed: datatrove
 embeddings    embeddings of images to Parquet: Hugging Face `map`, Daft, Ray Data
 mel           audio to mel features: Hugging Face `map`
+video         videos to clips in shards of WebDataset: a script of PyAV and a pool
 """
 
 from __future__ import annotations
 
-from tests.programs.offline import download, duplicates, embeddings, mel
+from tests.programs.offline import download, duplicates, embeddings, mel, video
 from tests.programs.tables import Table
 
 TABLE = Table(
@@ -23,5 +24,6 @@ TABLE = Table(
         "duplicates": duplicates.measure,
         "embeddings": embeddings.measure,
         "mel": mel.measure,
+        "video": video.measure,
     },
 )

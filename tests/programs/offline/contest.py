@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -304,6 +305,24 @@ def read_parquet(folder: Path, column: str) -> Output:
         names = table["path"].to_pylist()
         rows += [(Path(name).name, row) for name, row in zip(names, table[column].to_pylist(), strict=True)]
     return Output(rows=rows, unreadable=unreadable)
+
+
+def read_shards(folder: Path) -> tuple[list[tuple[str, dict[str, bytes]]], list[str]]:
+    """Return the samples of all shards of WebDataset, each a key and its files, and the names of unreadable shards."""
+    samples: list[tuple[str, dict[str, bytes]]] = []
+    unreadable = []
+    for path in sorted(folder.glob("*.tar")):
+        found: dict[str, dict[str, bytes]] = {}
+        try:
+            with tarfile.open(path) as shard:
+                for member in shard:
+                    key, _, extension = member.name.partition(".")
+                    found.setdefault(key, {})[extension] = shard.extractfile(member).read()  # type: ignore[union-attr]
+        except (tarfile.TarError, OSError):
+            unreadable.append(path.name)
+        else:
+            samples += found.items()
+    return samples, unreadable
 
 
 def describe_differences(first: Result, result: Result, items: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 import time
 import urllib.request
 from collections import Counter
@@ -30,6 +29,7 @@ from tests.programs.offline.contest import (
     hold_contest,
     is_stagepipe_worker,
     name_stagepipe,
+    read_shards,
 )
 from tests.programs.offline.image_server import GOOD, choose_kind, make_url
 from tests.programs.sources import find_python
@@ -75,7 +75,7 @@ def read_stagepipe(folder: Path) -> Output:
     letters = folder / "dead.jsonl"
     lines = letters.read_text().splitlines() if letters.exists() else []
     failures = [(make_id(json.loads(line)["source_items"][0]), json.loads(line)["error"]) for line in lines]
-    return _read_shards(folder / "out", lambda key, fields: key, failures)
+    return _read_images(folder / "out", lambda key, fields: key, failures)
 
 
 def read_img2dataset(folder: Path) -> Output:
@@ -87,23 +87,12 @@ def read_img2dataset(folder: Path) -> Output:
         except OSError:
             continue  # it has no end; its shard has none either
         failures += [(row["id"], row["error_message"]) for row in table.to_pylist() if row["status"] != "success"]
-    return _read_shards(folder / "out", lambda key, fields: json.loads(fields["json"])["id"], failures)
+    return _read_images(folder / "out", lambda key, fields: json.loads(fields["json"])["id"], failures)
 
 
-def _read_shards(folder: Path, find_id: Callable[[str, dict[str, bytes]], str], failures: Any) -> Output:
-    rows: list[tuple[str, bytes]] = []
-    unreadable = []
-    for path in sorted(folder.glob("*.tar")):
-        try:
-            with tarfile.open(path) as shard:
-                samples: dict[str, dict[str, bytes]] = {}
-                for member in shard:
-                    key, _, extension = member.name.partition(".")
-                    samples.setdefault(key, {})[extension] = shard.extractfile(member).read()  # type: ignore[union-attr]
-        except (tarfile.TarError, OSError):
-            unreadable.append(path.name)
-            continue
-        rows += [(find_id(key, fields), fields["jpg"]) for key, fields in samples.items()]
+def _read_images(folder: Path, find_id: Callable[[str, dict[str, bytes]], str], failures: Any) -> Output:
+    samples, unreadable = read_shards(folder)
+    rows = [(find_id(key, fields), fields["jpg"]) for key, fields in samples]
     return Output(rows=rows, failures=failures, unreadable=unreadable)
 
 

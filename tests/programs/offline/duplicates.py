@@ -24,7 +24,7 @@ from tests.programs.offline.contest import (
 from tests.programs.sources import find_python
 
 JOB = "texts: a quality filter, near duplicates removed"
-GROUPS = 3000
+GROUPS = 1000
 _FILES = 8
 _SEED = 17
 _WORDS = 240

@@ -40,7 +40,7 @@ def make_programs() -> list[Program]:
     read = partial(read_parquet, column="embedding")
     programs = [Program(name=name_stagepipe(), commands=[run], read=read, is_worker=is_stagepipe_worker)]
     for environment, package, packages, script, word in (
-        ("huggingface", "datasets", ["datasets", "pillow", "torch"], "run_datasets.py", "spawn_main"),
+        ("huggingface", "datasets", ["datasets", "pillow", "torch"], "run_datasets.py", "run_datasets.py"),
         ("daft", "daft", ["daft", "pillow", "torch"], "run_daft.py", "daft"),
         ("ray", "ray", ["'ray[data]'", "pillow", "torch"], "run_ray.py", "ray::"),
     ):
@@ -49,7 +49,12 @@ def make_programs() -> list[Program]:
             Program(
                 name=f"{package} {find_version(python, package)}",
                 commands=[[str(python), str(CONTESTANTS / script)]],
-                environment={"RAY_TMPDIR": "{FOLDER}/ray", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"},
+                environment={
+                    "PYTHONPATH": str(CONTESTANTS),  # Daft's processes import from there, not from the script's folder
+                    "RAY_TMPDIR": "{FOLDER}/ray",
+                    "HF_HUB_OFFLINE": "1",
+                    "DO_NOT_TRACK": "1",
+                },
                 read=read,
                 is_worker=lambda line, word=word: word in line,  # type: ignore[misc]
             )

@@ -57,14 +57,16 @@ SUITES = [
         name="DataLoader",
         origin=Origin.github("pytorch/pytorch", "v2.6.0"),
         parts=[
-            Part(file="test/test_dataloader.py", only=f"TestDataLoader and not Persistent and ({names})")
-            for names in (
-                "test_b or test_c or test_e or test_f or test_g or test_i",
-                "test_l or test_m or test_n or test_r or test_sa or test_du",
-                "test_se or test_sh or test_t or test_w or test_p",
+            Part(file="test/test_dataloader.py", only=only)
+            for only in (
+                "TestDataLoader and not Persistent and (test_b or test_c or test_e or test_f or test_g or test_i)",
+                "TestDataLoader and not Persistent and (test_l or test_m or test_n or test_r or test_sa or test_du)",
+                "TestDataLoader and not Persistent and (test_se or test_sh or test_t or test_w or test_p)",
+                "Persistent and (dataset_not_reset or test_e or test_s)",
+                "not TestDataLoader",
             )
-        ]
-        + [Part(file="test/test_dataloader.py", only="not TestDataLoader")],
+        ],
+        sample=Part(file="test/test_dataloader.py", only="TestDataLoader and not Persistent and test_se"),
         adapters={"torch.utils.data:DataLoader": _DATA_LOADER},
         environment="suites",
         packages=_TEST_TOOLS,
@@ -74,8 +76,11 @@ SUITES = [
         origin=_TORCHDATA,
         parts=[
             Part(file="test/stateful_dataloader/test_sampler.py"),
-            Part(file="test/stateful_dataloader/test_state_dict.py"),
+            Part(file="test/stateful_dataloader/test_state_dict.py", only="shard0 and not Iterable2"),
+            Part(file="test/stateful_dataloader/test_state_dict.py", only="shard1 or shard3 or Iterable2"),
+            Part(file="test/stateful_dataloader/test_state_dict.py", only="not shard0 and not shard1 and not shard3"),
         ],
+        sample=Part(file="test/stateful_dataloader/test_state_dict.py", only="TestJsonSerDe or TestSnapshotEnd"),
         adapters={"torchdata.stateful_dataloader:StatefulDataLoader": _DATA_LOADER},
         environment="suites",
         packages=_TEST_TOOLS,
@@ -86,8 +91,9 @@ SUITES = [
         origin=_TORCHDATA,
         parts=[
             Part(file=f"test/nodes/test_{name}.py")
-            for name in ("adapters", "batch", "filter", "header", "loader", "map")
+            for name in ("adapters", "batch", "cycler", "filter", "header", "loader", "map", "pin_memory", "prefetch")
         ],
+        sample=Part(file="test/nodes/test_batch.py"),
         adapters={
             f"torchdata.nodes.{module}:{name}": f"suite_adapters.nodes:{name}"
             for module, names in _NODES.items()
@@ -100,7 +106,11 @@ SUITES = [
     Suite(
         name="webdataset",
         origin=Origin.github("webdataset/webdataset", "e0953f9bba17b416d5792d5a263b171c266e78be"),
-        parts=[Part(file="tests/test_compat.py"), Part(file="tests/test_mix.py")],
+        parts=[
+            Part(file=f"tests/test_{name}.py")
+            for name in ("compat", "decode", "handlers", "mix", "pipeline", "shuffles")
+        ],
+        sample=Part(file="tests/test_pipeline.py", only="trivial or repeat"),
         adapters={
             f"webdataset:{name}": f"suite_adapters.webdataset_pipeline:{name}"
             for name in ("DataPipeline", "WebDataset")
@@ -112,7 +122,8 @@ SUITES = [
     Suite(
         name="Grain",
         origin=Origin.pypi("grain", "0.2.18"),
-        parts=[Part(file="grain/_src/python/data_loader_test.py")],
+        parts=[Part(file="grain/_src/python/data_loader_test.py"), Part(file="grain/_src/python/load_test.py")],
+        sample=Part(file="grain/_src/python/load_test.py"),
         adapters={"grain._src.python.data_loader:DataLoader": "suite_adapters.grain_loader:DataLoader"},
         environment="grain",
         packages=("grain==0.2.18", "absl-py", "parameterized"),

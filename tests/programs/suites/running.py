@@ -19,6 +19,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tests.programs.sources import Origin, find_python, find_source
+from tests.programs.suites.on_path.suite_adapters.faults import FAULT, FAULTS
 from tests.programs.suites.on_path.suite_adapters.uses import USES_FILE, load_uses
 from tests.programs.tables import Row
 from tests.support.paths import ROOT
@@ -27,6 +28,7 @@ PAGE = ROOT / "docs" / "reference" / "test-suites.md"
 _ON_PATH = Path(__file__).parent / "on_path"
 _MAX_RUN_S = 360
 _MAX_TEST_S = 90
+RAISES = "raises when it is made"
 
 
 class SuiteError(Exception):
@@ -48,6 +50,9 @@ class Suite:
     name: str
     origin: Origin
     parts: Sequence[Part]
+    sample: Part
+    """A few tests, which show that the suite would find a fault of the adapter."""
+
     adapters: Mapping[str, str]
     """By `module:Class`, the adapter's `module:name`."""
 
@@ -100,14 +105,14 @@ def load_reasons(suite: str, heading: str) -> list[Reason]:
     return [Reason(pattern=pattern, count=int(count), text=text) for pattern, count, text in lines]
 
 
-def run_suite(suite: Suite, *, is_broken: bool = False) -> Outcomes:
-    """Run all parts and return what became of the tests. With `is_broken`, each adapter raises when it is made."""
+def run_suite(suite: Suite, parts: Sequence[Part] = (), *, fault: str = "") -> Outcomes:
+    """Run all parts, or those given, and return what became of the tests. The adapters may have a fault."""
     results: dict[str, str] = {}
     uses: dict[str, Counter[str]] = {}
     excluded = [reason.pattern for reason in load_reasons(suite.name, "Not applicable")]
-    for part in suite.parts:
+    for part in parts or suite.parts:
         with tempfile.TemporaryDirectory() as folder:
-            results |= _run_part(suite, part, Path(folder), excluded, is_broken=is_broken)
+            results |= _run_part(suite, part, Path(folder), excluded, fault)
             uses |= load_uses(Path(folder) / "uses")
     by_outcome = {
         outcome: {test for test, result in results.items() if result == outcome}
@@ -123,7 +128,12 @@ def run_suite(suite: Suite, *, is_broken: bool = False) -> Outcomes:
     )
 
 
-def make_row(suite: Suite, outcomes: Outcomes) -> Row:
+def try_faults(suite: Suite) -> Mapping[str, Outcomes]:
+    """Run the sample with each fault of an adapter, and with none."""
+    return {fault: run_suite(suite, [suite.sample], fault=fault) for fault in ("", *FAULTS)}
+
+
+def make_row(suite: Suite, outcomes: Outcomes, tried: Mapping[str, Outcomes]) -> Row:
     """Return the line of the table."""
     not_run = sum(reason.count for reason in load_reasons(suite.name, "Not applicable"))
     parts = {
@@ -131,6 +141,8 @@ def make_row(suite: Suite, outcomes: Outcomes) -> Row:
         "reach no adapter": len(outcomes.without_adapter),
         "have no counterpart": not_run,
     }
+    sound = tried[""].passed
+    found = ", ".join(f"{len(sound - tried[fault].passed)} if it {fault}" for fault in tried if fault)
     counted = ", ".join(f"{count} {why}" for why, count in parts.items() if count)
     return {
         "suite": suite.name,
@@ -138,7 +150,8 @@ def make_row(suite: Suite, outcomes: Outcomes) -> Row:
         "passed": str(len(outcomes.passed)),
         "not applicable": f"{sum(parts.values())} ({counted})" if counted else "0",
         "failed": str(len(outcomes.failed)),
-        "notes": f"read {outcomes.started['processes']} times in processes, {outcomes.started['inline']} inline",
+        "notes": f"read {outcomes.started['processes']} times in processes, {outcomes.started['inline']} inline; "
+        f"with a fault of the adapter, of {len(sound)} tests fail {found}",
     }
 
 
@@ -159,20 +172,21 @@ def run_case(suite: Suite) -> Sequence[Row]:
     outcomes = run_suite(suite)
     for difference in find_differences(suite, outcomes):
         print(difference, file=sys.stderr)  # noqa: T201 - a command
-    return [make_row(suite, outcomes)]
+    return [make_row(suite, outcomes, try_faults(suite))]
 
 
-def _run_part(suite: Suite, part: Part, folder: Path, excluded: Iterable[str], *, is_broken: bool) -> dict[str, str]:
+def _run_part(suite: Suite, part: Part, folder: Path, excluded: Iterable[str], fault: str) -> dict[str, str]:
     python = find_python(suite.environment, suite.packages)
     packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
     source = packages if suite.is_installed else find_source(suite.origin, part.file)
     if suite.prepare is not None:
         suite.prepare(source)
-    path = [_ON_PATH, *([source] if suite.imports_source else ()), packages]
+    path = [_ON_PATH, *([source] if suite.imports_source else ()), packages, ROOT]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, path)),
         "STAGEPIPE_ADAPTERS": "\n".join(f"{target} {adapter}" for target, adapter in suite.adapters.items()),
-        "STAGEPIPE_ADAPTERS_BROKEN": str(int(is_broken)),
+        "STAGEPIPE_ADAPTERS_BROKEN": str(int(fault == RAISES)),
+        FAULT: fault,
         "STAGEPIPE_EXCLUDED_TESTS": "\n".join(excluded),
         USES_FILE: str(folder / "uses"),
         "HF_HUB_OFFLINE": "1",

@@ -10,7 +10,9 @@ import pytest
 
 from tests.programs.sources import MissingSourceError, find_python, find_source
 from tests.programs.suites import SUITES, TABLE, make_photographs
+from tests.programs.suites.on_path.suite_adapters.faults import FAULT, FAULTS, spoil
 from tests.programs.suites.running import (
+    RAISES,
     Outcomes,
     Reason,
     find_differences,
@@ -18,6 +20,7 @@ from tests.programs.suites.running import (
     make_row,
     read_report,
     run_suite,
+    try_faults,
 )
 
 ON_PATH = Path(__file__).parent / "on_path"
@@ -51,9 +54,12 @@ def test_a_row_counts_only_what_reached_an_adapter(monkeypatch):
         without_adapter=frozenset("def"),
         started=Counter(processes=5, inline=1),
     )
-    row = make_row(SUITES[0], outcomes)
+    tried = {"": Outcomes(passed=frozenset("xyz")), "drops the last item": Outcomes(passed=frozenset("x"))}
+    row = make_row(SUITES[0], outcomes, tried)
     assert (row["passed"], row["not applicable"], row["failed"]) == ("2", "3 (3 reach no adapter)", "1")
-    assert row["notes"] == "read 5 times in processes, 1 inline"
+    assert row["notes"] == (
+        "read 5 times in processes, 1 inline; with a fault of the adapter, of 3 tests fail 2 if it drops the last item"
+    )
 
 
 def test_a_report_gives_each_test_by_class_and_name(tmp_path):
@@ -99,17 +105,36 @@ def test_the_photographs_are_those_that_the_tests_ask_for(tmp_path):
         assert len(archive.getnames()) == 4 * 47
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
-def test_a_suite_ends_as_the_page_says(suite):
+def skip_if_missing(suite):
     try:
         find_python(suite.environment, suite.packages)
         if not suite.is_installed:
             find_source(suite.origin, suite.parts[0].file)
     except MissingSourceError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_a_suite_ends_as_the_page_says(suite):
+    skip_if_missing(suite)
     outcomes = run_suite(suite)
     assert list(find_differences(suite, outcomes)) == []
-    broken = run_suite(suite, is_broken=True)
+    broken = run_suite(suite, fault=RAISES)
     assert not outcomes.passed & (broken.passed | broken.without_adapter)
+
+
+@pytest.mark.parametrize("fault, items", list(zip(FAULTS, ([0, 1, 2], [0, 0, 1, 2, 3], [1, 0, 3, 2]), strict=True)))
+def test_an_adapter_with_a_fault_yields_other_items(monkeypatch, fault, items):
+    monkeypatch.setenv(FAULT, fault)
+    assert list(spoil(iter(range(4)))) == items
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_each_suite_finds_a_fault_of_its_adapter(suite):
+    skip_if_missing(suite)
+    tried = try_faults(suite)
+    assert all(tried[""].passed - tried[fault].passed for fault in FAULTS)

@@ -41,6 +41,7 @@ def make_tones(folder: Path) -> None:
         num_conv_pos_embedding_groups=4,
         classifier_proj_size=32,
         mask_time_prob=0.0,
+        num_labels=len(_TONES_HZ),
     )
     model = folder / "wav2vec2"
     Wav2Vec2ForSequenceClassification(config).save_pretrained(model)

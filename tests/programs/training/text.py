@@ -168,11 +168,11 @@ PROGRAMS = (
         edits=(
             Edit("from model import", "import itertools, stagepipe\nfrom model import"),
             Edit(
-                "# init these up here",
-                'batches = iter(stagepipe.from_source(lambda: itertools.repeat("train")).map(get_batch, workers=2)'
-                ".loader())\n# init these up here",
+                "X, Y = get_batch('train') # fetch",
+                "batches = iter(stagepipe.from_source(lambda: itertools.count(iter_num * gradient_accumulation_steps))"
+                ".map(lambda number: torch.manual_seed(number) and get_batch('train'), workers=2).loader())\n"
+                "X, Y = next(batches) # fetch",
             ),
-            Edit("X, Y = get_batch('train') # fetch", "X, Y = next(batches) # fetch"),
             Edit("        X, Y = get_batch('train')", "        X, Y = next(batches)"),
         ),
         make_data=make_tokens,
@@ -180,6 +180,7 @@ PROGRAMS = (
         packages=PACKAGES,
         kill_at=50,
         resume=("--init_from=resume",),
-        notes="no DataLoader: `get_batch` becomes a stage, and draws from a seed for each batch",
+        notes="no DataLoader: `get_batch` becomes a stage that seeds torch with the number of the batch. The original "
+        "draws all from one generator in turn, so no worker can draw ahead, and its resume draws other batches",
     ),
 )

@@ -120,6 +120,20 @@ def test_mistakes_are_found(check_stage, uses, arguments, fragment):
 
 
 @pytest.mark.parametrize(
+    "uses,mapping,fragment",
+    [
+        ("lib.decode", {"itm": "path"}, "`lib.decode` has no argument `itm`"),
+        ("stagepipe.stages.video.DecodeClips", {"path": "path"}, "DecodeClips` has no argument `path`"),
+        ("stagepipe.stages.video.DecodeClips", {"data": "path"}, ""),
+        ("torch.nn.Identity", {"anything": "path"}, ""),
+    ],
+)
+def test_a_field_is_mapped_to_an_argument_that_the_stage_has(check_stage, uses, mapping, fragment):
+    message = check_stage(uses, field=mapping)
+    assert (fragment in message) if fragment else not message
+
+
+@pytest.mark.parametrize(
     "uses,arguments",
     [
         ("lib.decode", {"quality": 1}),

@@ -221,6 +221,13 @@ def slow_items_under_a_kept_order(make):
     return make.record(make.stage("source", busy=0.05, blocked=0.9), decode, window_items=16)
 
 
+def one_silent_call_among_many_threads(make):
+    run = Histogram.from_values_ns([20_000_000] * 1500 + [8_000_000_000])
+    fetch = make.stage("fetch", busy=0.2, starved=0.75, concurrency=16, run_histogram=run)
+    # The first item of the caller is the sink's only part, which comes at the end.
+    return make.record(make.stage("source", blocked=0.9), fetch, window_items=256, first_item_ns=10 * make.second)
+
+
 def window_that_memory_cannot_hold(make):
     pressure = MemoryPressure(item_bytes=8_000_000, fitting_items=3, window_items=20, wanted_bytes=210 << 20)
     return narrow_window(make, memory_pressure=pressure)
@@ -431,6 +438,7 @@ RECORDS = (
     straggler,
     worker_that_met_the_slow_items,
     slow_items_under_a_kept_order,
+    one_silent_call_among_many_threads,
     window_that_memory_cannot_hold,
     stage,
     stage_with_workers,

@@ -20,9 +20,10 @@ class Embed:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, _temp_dir=os.environ["RAY_TMPDIR"], logging_level="ERROR")
+    # Two for the actors, which hold theirs for good, and one for the tasks that write: with two they wait without end.
+    ray.init(num_cpus=3, include_dashboard=False, _temp_dir=os.environ["RAY_TMPDIR"], logging_level="ERROR")
     paths = [{"path": str(path)} for path in sorted(Path("images").glob("*.jpg"))]
     embedded = ray.data.from_items(paths, override_num_blocks=20).map_batches(
-        Embed, fn_constructor_args=(str(Path.cwd()),), batch_size=32, concurrency=2
+        Embed, fn_constructor_args=(str(Path.cwd()),), batch_size=32, compute=ray.data.ActorPoolStrategy(size=2)
     )
     embedded.write_parquet(str(Path("out").absolute()), mode="overwrite")

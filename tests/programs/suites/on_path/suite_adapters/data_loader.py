@@ -11,6 +11,7 @@ from typing import Any
 import cloudpickle
 
 import stagepipe.torch
+from suite_adapters.faults import spoil
 from suite_adapters.uses import count_use
 
 
@@ -27,4 +28,4 @@ class DataLoader(stagepipe.torch.DataLoader[Any]):
     def __iter__(self) -> Any:
         """Begin an epoch."""
         count_use("processes" if self.num_workers else "inline")
-        return super().__iter__()
+        return spoil(super().__iter__())

@@ -12,7 +12,8 @@ from grain._src.python import operations as old_operations
 from grain._src.python import options as grain_options
 
 import stagepipe
-from stagepipe.stages import OrderPointStage
+from suite_adapters.faults import spoil
+from suite_adapters.groups import Groups
 from suite_adapters.uses import count_use
 
 
@@ -40,33 +41,6 @@ class _RandomMap:
         return self._operation.random_map(item, stagepipe.context().rng)
 
 
-class _Batch(OrderPointStage):
-    """A batch by a function of the caller; `Batch` makes all others."""
-
-    order_point = True
-    items_per_output = "size"
-
-    def __init__(self, size: int, drop_last: bool, function: Any) -> None:
-        self.size = size
-        self.drop_last = drop_last
-        self._function = function
-        self.clear()
-
-    def add(self, value: Any, samples: int) -> bool:
-        self._items.append(value)
-        self._samples += samples
-        return len(self._items) == self.size
-
-    def flush(self, rng: Any) -> list[tuple[Any, int]]:
-        items, samples = self._items, self._samples
-        self.clear()
-        return [(self._function(items), samples)] if items else []
-
-    def clear(self) -> None:
-        self._items: list[Any] = []
-        self._samples = 0
-
-
 def _add(builder: Any, operation: Any) -> Any:
     """Add a stage for an operation. They run in the workers that read, as in Grain's."""
     match operation:
@@ -86,7 +60,7 @@ def _add(builder: Any, operation: Any) -> Any:
             added = builder.batch(operation.batch_size, drop_last=operation.drop_remainder)
         case _:
             arguments = {"drop_last": operation.drop_remainder, "function": operation.batch_fn}
-            added = builder.map(stagepipe.defer(_Batch, size=operation.batch_size, **arguments))
+            added = builder.map(stagepipe.defer(Groups, size=operation.batch_size, **arguments))
     return added
 
 
@@ -134,7 +108,7 @@ class _Iterator:
 
     def __next__(self) -> Any:
         if self._items is None:
-            self._items = iter(self._pipeline)
+            self._items = spoil(iter(self._pipeline))
         return next(self._items)
 
     def start_prefetch(self) -> None:

@@ -7,7 +7,6 @@ A chain of nodes is a chain of builder calls. The node that a test reads opens i
 from __future__ import annotations
 
 import copy
-import random
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,34 +14,9 @@ from typing import Any
 from torchdata.nodes.base_node import BaseNode
 
 import stagepipe
-from stagepipe.stages import OrderPointStage
+from suite_adapters.faults import spoil
+from suite_adapters.groups import Groups
 from suite_adapters.uses import count_use
-
-
-class Lists(OrderPointStage):
-    """Groups items into lists: `Batch` would stack them."""
-
-    order_point = True
-    items_per_output = "size"
-
-    def __init__(self, size: int, drop_last: bool) -> None:
-        self.size = size
-        self.drop_last = drop_last
-        self.clear()
-
-    def add(self, value: Any, samples: int) -> bool:
-        self._group.append(value)
-        self._samples += samples
-        return len(self._group) == self.size
-
-    def flush(self, rng: random.Random) -> list[tuple[Any, int]]:
-        group, samples = self._group, self._samples
-        self.clear()
-        return [(group, samples)] if group else []
-
-    def clear(self) -> None:
-        self._group: list[Any] = []
-        self._samples = 0
 
 
 class _Indices:
@@ -99,7 +73,7 @@ class _Node(BaseNode[Any]):
         if initial_state is not None:
             self._loader.load_state_dict(initial_state["pipeline"])
             self._is_at_end = initial_state["is_at_end"]
-        self._items = iter(()) if self._is_at_end else iter(self._loader)
+        self._items = iter(()) if self._is_at_end else spoil(iter(self._loader))
 
     @property
     def epoch(self) -> int:
@@ -156,7 +130,7 @@ def Filter(source: Any, filter_fn: Any) -> _Node:  # noqa: N802
 
 
 def Batcher(source: Any, batch_size: int, drop_last: bool = True) -> _Node:  # noqa: N802
-    return _Node(_build(source).map(stagepipe.defer(Lists, size=batch_size, drop_last=drop_last)))
+    return _Node(_build(source).map(stagepipe.defer(Groups, size=batch_size, drop_last=drop_last)))
 
 
 def Unbatcher(source: Any) -> _Node:  # noqa: N802

@@ -17,7 +17,8 @@ from webdataset import filters, shardlists
 import stagepipe
 from stagepipe import defer
 from stagepipe.sources import webdataset as read_samples
-from stagepipe.stages import OrderPointStage
+from suite_adapters.faults import spoil
+from suite_adapters.groups import Groups
 from suite_adapters.uses import count_use
 
 _GROUPED = {
@@ -39,33 +40,6 @@ class PerSample:
         return iter(self._filter(iter([sample])))
 
 
-class Collate(OrderPointStage):
-    """Batches by webdataset's function, or the caller's."""
-
-    order_point = True
-    items_per_output = "size"
-
-    def __init__(self, size: int, drop_last: bool, function: Any) -> None:
-        self.size = size
-        self.drop_last = drop_last
-        self._function = function
-        self.clear()
-
-    def add(self, value: Any, samples: int) -> bool:
-        self._group.append(value)
-        self._samples += samples
-        return len(self._group) == self.size
-
-    def flush(self, rng: Any) -> list[tuple[Any, int]]:
-        group, samples = self._group, self._samples
-        self.clear()
-        return [(self._function(group) if self._function else group, samples)] if group else []
-
-    def clear(self) -> None:
-        self._group: list[Any] = []
-        self._samples = 0
-
-
 class _Pipeline:
     """A pipeline of webdataset's stages. Immutable, but for the processes that read it."""
 
@@ -80,7 +54,7 @@ class _Pipeline:
         count_use("processes")
         if self._opened is None:
             self._opened = self.builder.with_options(attach=False).open()
-        return self._read(self._opened)
+        return spoil(iter(self._read(self._opened)))
 
     def __len__(self) -> int:
         if self._length is None:
@@ -129,7 +103,7 @@ class _Pipeline:
     def batched(
         self, batchsize: int, collation_fn: Any = filters.default_collation_fn, partial: bool = True
     ) -> _Pipeline:
-        stage = defer(Collate, size=batchsize, drop_last=not partial, function=collation_fn)
+        stage = defer(Groups, size=batchsize, drop_last=not partial, function=collation_fn)
         return self._with(self.builder.map(stage))
 
     def listed(self, batchsize: int, partial: bool = True) -> _Pipeline:
