@@ -1,18 +1,18 @@
-"""Transfers items between processes, through pipes and shared memory. Knows nothing of stages.
+"""Transfers items between processes, through pipes and shared memory. Does not know about stages.
 
-rule          what goes in the packet, and what through shared memory
-transports    the socket for other ways to move buffers
-native        the functions that may be in C
+rule          decides which parts of an item go in the packet, and which through shared memory
+transports    the interface for other ways to move buffers
+native        the functions that may have a C implementation
 packet        the packet format, and fragments of an item that exceeds a packet
-pipe          the packet pipe of a hop, wake events, and waits for them
+pipe          the packet pipe of a hop, wake events, and the waits for both
 memory        the shared memory of a process, and the leases that keep its blocks in use
-codec         an item as a pickle and buffers, and back
+codec         encodes an item as a pickle and buffers, and decodes it
 packing       puts the parts of an item where the rule places them
 chunk         consecutive plain items in one message
 sender        the sending end of a hop
 receiver      the receiving end of a hop
-reorder       the order of items, restored at an order point
-traced_ends   both ends in a run that is traced
+reorder       restores the order of items at an order point
+traced_ends   both ends of a hop in a traced run
 """
 
 from stagepipe.transport.chunk import ArrayLayout, hold_arrays, measure_arrays, put_arrays, shift_key, take_arrays

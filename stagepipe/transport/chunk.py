@@ -1,17 +1,17 @@
 """Chunks: consecutive plain items in one message, pickled together.
 
-An item is plain if it is a number, a string, bytes, None or a small array, or a dict, list or tuple of these, of
-exactly these types. Pickling and unpickling it runs no code but pickle's and NumPy's, so it cannot fail, and cannot
-kill a process. Forty small dicts that are pickled together take a third of the time that they take one by one. Small
-arrays are copied when held, stacked by name, dtype and shape, and handed out as rows: an array's bytes cost a tenth of
-what its pickle costs, and a row of a stack a quarter of a separate array. Only arrays whose dtype one character defines
-take part. Two items of a chunk share no object that can be changed.
+An item is plain if it is exactly a number, a string, bytes, None or a small array, or a dict, list or tuple of these.
+Only pickle's and NumPy's code runs when it is pickled and unpickled, so this cannot fail and cannot kill a process.
+Pickling forty small dicts together takes a third of the time of pickling each. Small arrays are copied when they are
+held, stacked by name, dtype and shape, and returned as rows. Per array this costs a tenth of its pickle, and a row of
+a stack costs a quarter of a separate array. Only dtypes that one character defines take part. Two items of a chunk
+never share a mutable object.
 
 A dropped item (SKIP) among the others is a tombstone.
 
-A chunk that exceeds a packet goes into a block. A packet holds one row of 2 kB, and costs both sides 30 us of CPU time;
-in a block, fifteen rows share a packet. The reader copies them out, so that a row which is kept does not keep the
-block.
+A chunk that exceeds a packet goes into a block. Rows of 2 kB need a packet each, which costs both sides 30 us of CPU
+time; in a block, fifteen rows share a packet. The reader copies the rows, so that a row that the user keeps does not
+keep the block.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from stagepipe.transport.packet import INLINE_ARENA, MAX_ENTRY_BYTES, Entry, Pac
 AnyArray = np.ndarray[Any, Any]
 
 _DTYPES = frozenset(map(np.dtype, "?bBhHiIlLqQefdgFDG"))
-"""The numbers in native byte order. Equal dtypes may differ in their metadata, which must not be lost."""
+"""Numbers in native byte order. Equal dtypes may differ in their metadata, which must not be lost."""
 _MAX_DIMENSIONS = 4
 _ARRAY_BYTES = 52
-"""What an array takes beside its bytes, at most: its layout, its item's index, and the dict entry for both."""
+"""The most bytes that an array takes in addition to its data: layout, index of its item, dict entry for both."""
 
 ArrayLayout = tuple[Any, str, tuple[int, ...]]
-"""Key (str) or position (int) in the item (None: the item is the array), dtype character, shape."""
+"""Place in the item (a dict key, a position, or None if the item is the array), dtype character, shape."""
 ArrayColumns = dict[ArrayLayout, tuple[list[int], bytes]]
-"""By layout: the positions of the items in the chunk, and the bytes of their arrays, one after the other."""
+"""By layout: the positions of the items in the chunk, and the concatenated bytes of their arrays."""
 
 
 class ArrayItem(NamedTuple):
-    """A held item: `value` has None in place of each array, `arrays` has their layouts and bytes."""
+    """A held item. `value` has None in place of each array; `arrays` has the layout and bytes of each array."""
 
     value: Any
     arrays: list[tuple[ArrayLayout, bytes]]
 
 
 def measure_arrays(arrays: Sequence[AnyArray]) -> int:
-    """The most bytes that the arrays of an item take in a chunk; 0 if they cannot share it.
+    """Return the most bytes that the arrays of an item take in a chunk; 0 if the item cannot join a chunk.
 
-    Each must be contiguous in C order. An array that the item holds twice must arrive as one.
+    Each array must be C-contiguous. The item must not hold one array twice, because it must arrive as one object.
     """
     total = 0
     for array in arrays:
@@ -118,30 +118,30 @@ def put_arrays(
 
 
 MAX_PACKET_ITEM_BYTES: Final = 1340
-"""A larger item gains nothing in a packet, which would hold two of them."""
+"""A packet cannot hold two larger items, so packing them into chunks saves nothing."""
 _MAX_PARTS: Final = 64
 _ITEM_BYTES: Final = 5
 """The pickle of an empty container."""
 _INT_BYTES: Final = 7
-"""The pickle of an integer, without an eighth of its bits."""
+"""The pickle of an integer, without the term for its size (an eighth of its bits)."""
 _FLOAT_BYTES: Final = 9
 _STRING_BYTES: Final = 6
-"""The pickle of an empty string, or of a reference to one before it."""
+"""The pickle of an empty string, or of a reference to an earlier string."""
 CHUNK_BYTES: Final = 68
-"""What a chunk takes beside its items, at most: the entry's header, and the outer pickle."""
+"""The most bytes that a chunk takes in addition to its items: the entry's header and the outer pickle."""
 KEY_PART_BYTES: Final = 4
 GAP_BYTES: Final = 5
-"""A tombstone among the items of a chunk."""
+"""The bytes of a tombstone among the items of a chunk."""
 PLAIN_ROOM_BYTES: Final = MAX_ENTRY_BYTES - CHUNK_BYTES - 8 * KEY_PART_BYTES
-"""A larger item does not fit a packet: one with a long key may not even so, and then goes as an entry."""
+"""The largest plain item that fits a packet, with a key of at most eight numbers."""
 
 
 def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small item pays it
     item: Any, below_bytes: int = 0, max_bytes: int = MAX_PACKET_ITEM_BYTES
 ) -> int:
-    """The most bytes that the pickle of `item` takes in a chunk; 0 if not plain, or more than `max_bytes`.
+    """Return the most bytes that the pickle of `item` takes in a chunk; 0 if not plain, or above `max_bytes`.
 
-    Negative if the item has arrays, each of fewer than `below_bytes`: it is held by `hold_arrays`.
+    The result is negative if the item has arrays, each below `below_bytes`: then hold it with `hold_arrays`.
 
     >>> measure_plain({"id": 3}) > 0, measure_plain({"id": [3]})
     (True, 0)
@@ -187,7 +187,7 @@ _SKIP_TYPE: Final = type(SKIP)
 
 
 def shift_key(key: Key, offset: int) -> Key:
-    """The key of the item that follows `offset` items after `key` in a chunk.
+    """Return the key of the item that is `offset` items after `key` in a chunk.
 
     >>> shift_key((7,), 2), shift_key((7, 0), 2)
     ((9,), (7, 2))
@@ -196,7 +196,7 @@ def shift_key(key: Key, offset: int) -> Key:
 
 
 def count_kept(values: list[Any]) -> int:
-    """How many items of a chunk are not tombstones.
+    """Count the items of a chunk that are not tombstones.
 
     >>> count_kept([1, SKIP, 3])
     2
@@ -222,12 +222,12 @@ def encode_chunk(values: list[Any]) -> bytes:
 
 
 def encode_single(value: Any) -> bytes:
-    """`encode_chunk` for one held item without arrays, whose latency somebody waits for."""
+    """Pickle one held item without arrays, as `encode_chunk` does. Faster, for an item that a reader waits for."""
     return pickle.dumps(([value], None, ()), 5)
 
 
 def decode_chunk(data: Any, count: int, *, readonly: bool) -> list[Any]:
-    """The `count` items of a chunk, arrays `readonly` or writable. Raises TransportError if they are not as many."""
+    """Return the `count` items of a chunk; arrays are `readonly` or not. Raises TransportError for another count."""
     values: list[Any]
     values, columns, gaps = pickle.loads(data)
     if columns:
@@ -240,11 +240,11 @@ def decode_chunk(data: Any, count: int, *, readonly: bool) -> list[Any]:
 
 
 CHUNK_BLOCK_BYTES: Final = 32 << 10
-"""The room for plain items in a block. It stays in the caches, and a row that is kept keeps no more than this."""
+"""The room for plain items in a block. It stays in the caches, and a kept row keeps at most this much memory."""
 
 
 def lease_chunk(entry: Entry, memory: SharedMemoryPool) -> Lease:
-    """A lease on the block of a chunk that is not in its packet. Raises TransportError if damaged."""
+    """Lease the block of a chunk that is not in its packet. Raises TransportError if the entry is damaged."""
     arena, _, _, block, start, nbytes = entry.descriptors[0]
     if len(entry.descriptors) != 1 or entry.flags != PacketFlag.PICKLE_IN_BLOCK or arena == INLINE_ARENA or start:
         raise TransportError(f"a chunk has {len(entry.descriptors)} descriptors and the flags {entry.flags}")

@@ -1,17 +1,19 @@
 """Encodes an item as a pickle and its buffers, and decodes it. A sending process has one encoder.
 
-The pickler's dispatch table says which function takes the bytes of a type out; it recognizes torch and PIL unimported.
-Pickles travel only between stagepipe's processes, over inherited descriptors that no other process can write to.
+The pickler's dispatch table names the function that extracts the buffers of a type; it recognizes torch and PIL types
+without importing them. Pickles travel only between stagepipe's processes, over inherited descriptors that no other
+process can write to.
 
-Arrays: a reducer registers the array's buffer and leaves the buffer's index in the pickle. The rebuild function looks
-the index up among the buffers of the packet. That takes 1.7 µs for a small dict, where NumPy's own protocol 5 takes 4.2
-µs, and it works for strided and Fortran-ordered arrays. Images go without their pixels, otherwise as PIL pickles them.
-Pickling an array takes 1.5 µs on both sides together, whatever its size. So a plain dict, list or tuple of small arrays
-with one shape and dtype is sent as their stack, and the receiver gets its rows. Forty arrays of 1 KB then take twice as
-long as one of 40 KB; without stacking they take five times as long.
+Arrays: a reducer registers the array's buffer and leaves the buffer's index in the pickle. The rebuild function finds
+the buffer of the packet by that index. That takes 1.7 µs for a small dict; NumPy's own protocol 5 takes 4.2 µs. It also
+works for strided and Fortran-ordered arrays. Pickling an array takes 1.5 µs on both sides together, whatever its size.
+So a plain dict, list or tuple of small arrays with one shape and dtype is sent as their stack, and the receiver returns
+its rows. Forty arrays of 1 KB then take twice as long as one of 40 KB; without stacking they take five times as long.
 
-Tensors go as NumPy views, plus dtype, axis order, gradient flag and attributes: thirty times faster than torch's own
-pickling, and subclasses such as `tv_tensors` keep their type. torch is imported only where a tensor exists, so it is
+Images: PIL's pickle, with the pixels as a separate buffer.
+
+Tensors: NumPy views, plus dtype, axis order, gradient flag and attributes. This is thirty times faster than torch's
+own pickling, and subclasses such as `tv_tensors` keep their type. torch is imported only if a tensor exists, so it is
 loaded already.
 """
 
@@ -55,12 +57,12 @@ class _DecodeContext(threading.local):
 decode_context = _DecodeContext()
 
 _MAX_CACHED_DTYPES = 1000
-"""A bound, so that many different structured dtypes do not fill memory."""
+"""Limits the cache, so that many different structured dtypes do not fill memory."""
 _dtype_code_cache: dict[np.dtype[Any], Any] = {}
 
 
 def _dtype_code(dtype: np.dtype[Any]) -> Any:
-    """The dtype's short string if that defines it completely, else the dtype itself."""
+    """Return the dtype's short string if that defines it completely, else the dtype itself."""
     code = _dtype_code_cache.get(dtype)
     # Equal dtypes may differ in their metadata, which must not be lost.
     if code is None or dtype.metadata:
@@ -72,7 +74,7 @@ def _dtype_code(dtype: np.dtype[Any]) -> Any:
 
 
 def reduce_array(register_buffer: BufferRegistrar, min_out_of_band_bytes: int, array: AnyArray) -> Any:
-    """The reducer of `numpy.ndarray`, without subclasses. Arrays of Python objects and strings stay in the pickle.
+    """Reduce a `numpy.ndarray` (no subclass). Arrays of Python objects and strings stay in the pickle.
 
     Arrays smaller than `min_out_of_band_bytes` stay there too, as plain bytes: a descriptor costs more than the copy.
     """
@@ -90,7 +92,7 @@ def reduce_array(register_buffer: BufferRegistrar, min_out_of_band_bytes: int, a
 
 
 def rebuild_array(buffer_index: int, dtype: Any, shape: tuple[int, ...]) -> AnyArray:
-    """An array over a buffer of the packet; an empty array for index -1."""
+    """Return an array over a buffer of the packet; an empty array for index -1."""
     if buffer_index < 0:  # left writable: torch warns of read-only arrays, even of empty ones
         return np.empty(shape, dtype)
     array: AnyArray = np.ndarray(shape, dtype, decode_context.buffers[buffer_index])
@@ -100,12 +102,12 @@ def rebuild_array(buffer_index: int, dtype: Any, shape: tuple[int, ...]) -> AnyA
 
 
 def rebuild_small(data: bytes, dtype: Any, shape: tuple[int, ...]) -> AnyArray:
-    """An array whose bytes are in the pickle."""
+    """Return an array whose bytes are in the pickle."""
     return np.ndarray(shape, dtype, data if decode_context.is_readonly else bytearray(data))
 
 
 def rebuild_fortran(buffer_index: int, dtype: Any, shape: tuple[int, ...]) -> AnyArray:
-    """An array in Fortran order; `shape` is that of its transpose."""
+    """Return an array in Fortran order; `shape` is the shape of its transpose."""
     return rebuild_array(buffer_index, dtype, shape).T
 
 
@@ -114,10 +116,10 @@ _MIN_ARRAYS = 8
 _MAX_SCANNED_VALUES = 256
 """A longer container is scanned only if it begins with an array: scanning a million numbers takes 45 ms."""
 _MAX_ARRAY_BYTES = 4096
-"""The largest array to stack. The copy costs less than a descriptor up to about 16 KB, but an array larger than a page
-is worth forwarding by itself, without a copy."""
+"""The largest array to stack. The copy costs less than a descriptor up to about 16 KB. But an array larger than a page
+is worth forwarding separately, without a copy."""
 _SCALAR_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types allowed beside the arrays: none of them can contain one of the arrays a second time."""
+"""Types allowed next to the arrays: none of them can contain one of the arrays a second time."""
 
 # Mapped over the arrays and counted, all in C: half the time of a loop.
 _get_dtype = attrgetter("dtype")
@@ -127,9 +129,10 @@ _get_strides = attrgetter("strides")
 
 @dataclass(slots=True)
 class StackedArrays:
-    """A container as it is sent: the keys of a dict (or the type), the values with `...` for each array, and the rows.
+    """A container in the form in which it is sent.
 
-    `values` is None if all values are arrays.
+    `keys_or_type`: the keys of a dict, or the type. `values`: the values with `...` for each array; None if all are
+    arrays.
     """
 
     keys_or_type: tuple[Any, ...] | type
@@ -138,7 +141,7 @@ class StackedArrays:
 
 
 def stack_arrays(item: Any) -> Any:
-    """`item`, or the `StackedArrays` to send instead."""
+    """Return `item`, or the `StackedArrays` to send in its place."""
     cls = type(item)
     if (cls is not dict and cls is not list and cls is not tuple) or len(item) < _MIN_ARRAYS:
         return item
@@ -175,14 +178,14 @@ def _are_stackable(arrays: list[np.ndarray[Any, Any]]) -> bool:
 
 
 def reduce_stacked_arrays(stacked: StackedArrays) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The reducer of `StackedArrays`."""
+    """Reduce a `StackedArrays`."""
     return rebuild_stacked_arrays, (stacked.keys_or_type, stacked.values, stacked.rows)
 
 
 def rebuild_stacked_arrays(
     keys_or_type: tuple[Any, ...] | type, values: list[Any | EllipsisType] | None, rows: np.ndarray[Any, Any]
 ) -> Any:
-    """The original container."""
+    """Return the original container."""
     arrays = list(rows)
     if values is not None:
         next_array = iter(arrays)
@@ -193,7 +196,7 @@ def rebuild_stacked_arrays(
 
 
 def pickles_as_image(cls: type) -> bool:
-    """Whether `cls` pickles as PIL's `Image` or `ImageFile` does: a subclass with state of its own does not."""
+    """Whether `cls` pickles as PIL's `Image` or `ImageFile` does. A subclass with its own state does not."""
     from PIL import Image, ImageFile
 
     return issubclass(cls, Image.Image) and all(
@@ -203,7 +206,7 @@ def pickles_as_image(cls: type) -> bool:
 
 
 def reduce_image(image: Image.Image, register_buffer: BufferRegistrar) -> Any:
-    """The reducer of images: PIL's state (info, mode, size, palette, pixels ...) with a buffer index for the pixels."""
+    """Reduce an image to PIL's state (info, mode, size, palette, pixels ...), with a buffer index for the pixels."""
     info, mode, size, palette, pixels, *more = image.__getstate__()
     return rebuild_image, (
         type(image),
@@ -214,14 +217,14 @@ def reduce_image(image: Image.Image, register_buffer: BufferRegistrar) -> Any:
 
 
 def rebuild_image(cls: type, buffer_index: int, state: tuple[Any, ...], extra_state: list[Any]) -> Any:
-    """The image from the pixels in a buffer of the packet, which PIL copies."""
+    """Return the image from the pixels in a buffer of the packet. PIL copies them."""
     image: Any = object.__new__(cls)
     image.__setstate__([*state, b"" if buffer_index < 0 else decode_context.buffers[buffer_index], *extra_state])
     return image
 
 
 def reduce_tensor(tensor: torch.Tensor, register_buffer: BufferRegistrar) -> Any:
-    """The reducer of tensors. One on another device is copied to the host; an unsupported kind is pickled by torch."""
+    """Reduce a tensor. Copies it to the host if it is on another device; torch pickles unsupported kinds."""
     import torch
 
     cls = type(tensor)
@@ -251,13 +254,13 @@ def reduce_tensor(tensor: torch.Tensor, register_buffer: BufferRegistrar) -> Any
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a dense tensor in the worker's own shared memory if it has any: one copy, straight from the GPU."""
+    """Copy a dense tensor to the worker's own shared memory, or else to the heap: one copy, straight from the GPU."""
     host: torch.Tensor = empty(tuple(tensor.shape), tensor.dtype)
     return host.copy_(tensor)
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:
-    """The parts of a sparse tensor; None for an unknown layout. torch's own unpickling keeps every result in a list."""
+    """Reduce a sparse tensor to its parts; None for an unknown layout. torch's own unpickling keeps all results."""
     import torch
 
     shape_and_grad = (tensor.shape, tensor.requires_grad)
@@ -288,7 +291,7 @@ def _has_custom_pickling(cls: type) -> bool:
     """Whether a subclass defines its own pickling, has `__slots__`, or wraps other tensors (`__torch_dispatch__`)."""
     import torch
 
-    if cls is torch.nn.Parameter:  # it pickles its plain tensor, which comes back here
+    if cls is torch.nn.Parameter:  # Parameter pickles its plain tensor, which comes back here
         return True
     base = torch.Tensor
     pickles_itself = any(getattr(cls, name) is not getattr(base, name) for name in ("__reduce_ex__", "__reduce__"))
@@ -316,7 +319,7 @@ def _same_size_dtype(itemsize: int) -> torch.dtype:
 
 
 def _contiguous_axis_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The axis order in which a tensor (a channels-last one, for example) is contiguous; None if there is none."""
+    """Return an axis order in which the tensor is contiguous (channels-last, for example); None if there is none."""
     strides = tensor.stride()
     axis_order = tuple(sorted(range(tensor.dim()), key=lambda axis: -strides[axis]))
     return axis_order if tensor.permute(axis_order).is_contiguous() else None
@@ -329,7 +332,7 @@ def rebuild_tensor(
     axis_order: tuple[int, ...] | None,
     torch_dtype_name: str | None,
 ) -> torch.Tensor:
-    """A tensor over a buffer of the packet; an empty tensor for index -1."""
+    """Return a tensor over a buffer of the packet; an empty tensor for index -1."""
     import torch
 
     tensor = torch.from_numpy(
@@ -346,12 +349,12 @@ def rebuild_tensor(
 
 
 def rebuild_with_grad(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf tensor that requires a gradient."""
+    """Return a leaf tensor that requires a gradient."""
     return tensor.requires_grad_()
 
 
 def rebuild_subclass(cls: type, tensor: torch.Tensor, requires_grad: bool, state: dict[str, Any] | None) -> Any:  # noqa: FBT001 - pickle calls by position
-    """A tensor of a subclass, or a plain tensor with attributes; `state` holds the attributes of the instance."""
+    """Return a tensor of a subclass, or a plain tensor with attributes; `state` holds the instance's attributes."""
     rebuilt: Any = tensor.as_subclass(cls) if cls is not type(tensor) else tensor
     if requires_grad:
         rebuilt.requires_grad_()
@@ -367,7 +370,7 @@ def rebuild_sparse_coo(
     requires_grad: bool,  # noqa: FBT001 - pickle calls by position
     is_coalesced: bool,  # noqa: FBT001
 ) -> torch.Tensor:
-    """A sparse tensor in coordinate format (COO)."""
+    """Return a sparse tensor in coordinate format (COO)."""
     import torch
 
     rebuilt = torch.sparse_coo_tensor(indices, values, size, is_coalesced=is_coalesced, check_invariants=False)
@@ -382,7 +385,7 @@ def rebuild_sparse_compressed(  # noqa: PLR0917
     requires_grad: bool,  # noqa: FBT001
     layout: torch.layout,
 ) -> torch.Tensor:
-    """A sparse tensor with compressed rows or columns (CSR, CSC, BSR, BSC)."""
+    """Return a sparse tensor with compressed rows or columns (CSR, CSC, BSR, BSC)."""
     import torch
 
     rebuilt = torch.sparse_compressed_tensor(
@@ -392,9 +395,9 @@ def rebuild_sparse_compressed(  # noqa: PLR0917
 
 
 def reduce_storage(value: object) -> Any:
-    """The reducer of a tensor's memory on the host, as one buffer; None for anything else, and where it is small.
+    """Reduce the memory of tensors on the host to one buffer; None for anything else, and for empty memory.
 
-    torch itself would copy it into a pickle of its own, once for each tensor that shares it.
+    torch itself would copy the memory into a separate pickle, once for each tensor that shares it.
     """
     if not type(value).__module__.startswith("torch") or "torch" not in sys.modules:
         return None
@@ -413,14 +416,14 @@ def _is_on_host(storage: torch.UntypedStorage) -> bool:
 
 
 def rebuild_storage(buffer: Any) -> torch.UntypedStorage:
-    """The memory of tensors, in `buffer` itself."""
+    """Return the memory of tensors, as a view of `buffer`."""
     import torch
 
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
 
 
 def rebuild_typed_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
-    """What torch's own pickles give a tensor's memory in."""
+    """Return the type that torch's own pickles use for a tensor's memory."""
     import torch
 
     return torch.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
@@ -440,7 +443,7 @@ class ReducerTable(dict[type, Reducer]):
         self[np.ndarray] = partial(reduce_array, register_buffer, min_out_of_band_bytes)
 
     def __missing__(self, cls: type) -> Reducer:
-        """The reducer of a type not in the table; KeyError makes pickle use the type's own."""
+        """Return the reducer of a type that is not in the table; KeyError makes pickle use the type's own."""
         register_buffer = self._register_buffer
         registered: Reducer | None = copyreg.dispatch_table.get(cls)
         if registered is not None:  # an explicit registration comes first, as it does in pickle
@@ -479,8 +482,7 @@ LeaseBox = list[Lease]
 class EncodedBuffer:
     """A buffer outside the pickle: an array to copy (`source`), or a range of a block (`lease_index`, `lease_offset`).
 
-    `lease_index` is an index into the encoder's `lease_boxes`: a second reference to the lease would prevent handing it
-    over.
+    `lease_index` is an index into the encoder's `lease_boxes`. A second reference to the lease prevents its transfer.
     """
 
     nbytes: int
@@ -494,7 +496,7 @@ class Encoder:
     """Encodes items. After `encode`, the result is in `pickle_data`, `buffers` and `lease_boxes` until `clear`."""
 
     def __init__(self, memory: SharedMemoryPool, min_out_of_band_bytes: int = 0) -> None:
-        """`memory` tells which tensors are in an arena already. Arrays below `min_out_of_band_bytes` stay pickled."""
+        """`memory` finds the leases of arrays in an arena. Arrays below `min_out_of_band_bytes` stay pickled."""
         self._memory = memory
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, 5, buffer_callback=self._on_pickle_buffer)
@@ -503,7 +505,7 @@ class Encoder:
         self.buffers: list[EncodedBuffer] = []
         self.lease_boxes: list[LeaseBox] = []
         self._lease_indexes: dict[int, int] = {}
-        """The indexes in `lease_boxes` by the identity of the lease: an item may have thousands."""
+        """Indexes into `lease_boxes` by the lease's `id`, because an item may have thousands of leases."""
 
     def encode(self, item: object) -> None:
         """Pickle `item`. If pickling raises, the exception passes through and no result is kept."""
@@ -527,7 +529,7 @@ class Encoder:
         self.lease_boxes = []
 
     def raw_bytes(self, buffer: EncodedBuffer) -> NDArray[np.uint8]:
-        """The bytes of a buffer: uint8, one-dimensional. Copies a strided one."""
+        """Return the bytes of a buffer: uint8, one-dimensional. Copies a strided buffer."""
         if buffer.source is not None:
             return np.ascontiguousarray(buffer.source).reshape(-1).view(np.uint8)
         (lease,) = self.lease_boxes[buffer.lease_index]
@@ -550,7 +552,7 @@ class Encoder:
         if lease is None or not array.flags.c_contiguous:
             self.buffers.append(EncodedBuffer(nbytes, array))
             return len(self.buffers) - 1
-        # A whole block starts at 0; asking NumPy for the address takes a microsecond.
+        # The offset is 0 for a whole block; asking NumPy for the address takes a microsecond.
         lease_offset = 0 if nbytes == lease.size else array.__array_interface__["data"][0] - lease.address
         lease_index = self._lease_indexes.get(id(lease))
         if lease_index is None:
@@ -570,7 +572,7 @@ class Encoder:
         return self._memory.find_lease(array.__array_interface__["data"][0], array.nbytes)
 
     def _on_pickle_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Register a `PickleBuffer`. True leaves it in the pickle: one that is empty or not contiguous."""
+        """Register a `PickleBuffer`. Returns True to leave it in the pickle, if it is empty or not contiguous."""
         try:
             raw_bytes = np.frombuffer(buffer.raw(), np.uint8)
         except (BufferError, ValueError):
@@ -582,7 +584,7 @@ class Encoder:
 
 
 def decode(pickle_data: Any, buffers: Sequence[Any], pickle_buffers: Sequence[memoryview], *, readonly: bool) -> object:
-    """The item. Its arrays are read-only with `readonly`. Raises TransportError from the cause if unpickling fails."""
+    """Return the item, with `readonly` or writable arrays. Raises TransportError from the cause if unpickling fails."""
     try:
         decode_context.is_readonly = readonly
         if not buffers:

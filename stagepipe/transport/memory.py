@@ -1,27 +1,27 @@
 """The shared memory of a process: blocks in memfds, and the leases that keep a block in use while an array views it.
 
 An arena is the memory of one process: a sparse memfd, divided into blocks. Its owner allocates; other processes only
-map it. Blocks have geometric size classes, eight per doubling: for 102 MiB of live blocks of varying sizes they took
-410 MiB, where sizes in steps of 4 KiB took 3,060 MiB. The block freed last is reused first, because its pages are
+map it. Blocks have geometric size classes, eight per doubling. For 102 MiB of live blocks of varying sizes they took
+410 MiB; sizes in steps of 4 KiB took 3,060 MiB. The owner first reuses the block freed last, because its pages are
 resident and cached: writing to fresh shared memory runs at about 1 GiB/s, writing to it again at 20 GiB/s or more.
 
-A `Lease` is an ndarray subclass over the mapping itself. NumPy collapses chains of plain views, but not past a
-subclass, so the lease dies with the last of its views (`weakref.finalize` on a slice fires too early). A process has
-one pool of leases, used by its main thread.
+A `Lease` is an ndarray subclass over the mapping. NumPy collapses chains of plain views but stops at a subclass, so the
+lease dies with the last of its views (`weakref.finalize` on a slice fires too early). A process has one pool of leases,
+used by its main thread.
 
 Invariants:
-- A block is reused only when its count of references is zero, and only its owner counts. A reference belongs to one
-  lease, or to one packet, or to a release record on its way. The process that drops it sends exactly one record: none
-  would leak the block, two would give it to somebody else while it is read.
-- A second reference is recorded (`add_reference`) before the packet that carries it is written, or not at all: else the
-  first holder's release could come first and free the block. Releases may come late: the owner then counts too many.
-- A lease may die at any moment, in any thread, so its weak reference only appends itself to a deque, without any Python
-  code. The next send, receive or idle tick sends the releases: 16-byte records through a byte pipe, each write small
-  enough to be atomic.
-- Only the last reference in this process hands its block on without a record. The box therefore drops the lease first,
-  and looks whether it lives; what is asked before it is dropped proves nothing.
-- After the death of a worker a new era begins: its leases are unknown, so new blocks come from a fresh range of the
-  same memfd. No offset is used in two eras, so an offset identifies its era, and a release of an older era is ignored.
+- A block is reused only when its reference count is zero, and only its owner counts. A reference belongs to one lease,
+  one packet, or one release record in transit. The process that drops it sends exactly one record: with no record the
+  block leaks; with two, the owner reuses the block while another process reads it.
+- The owner records a second reference (`add_reference`) before the packet that carries it is written. Otherwise the
+  first holder's release could arrive first and free the block. Releases may arrive late: the owner then counts too
+  many.
+- A lease may die at any moment, in any thread, so its weak reference only appends itself to a deque and runs no Python
+  code. The next send, receive or idle tick sends the releases: 16-byte records through a byte pipe, in atomic writes.
+- Only the last reference in this process passes its block on without a record. So the code first drops the lease from
+  its box and then checks whether the lease still lives; a check before the drop proves nothing.
+- After the death of a worker a new era begins. Its leases are unknown, so new blocks come from a fresh range of the
+  same memfd. No two eras share an offset, so an offset identifies its era, and releases of older eras are ignored.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ MIN_BLOCK_BYTES = 512
 MIN_PUNCH_BYTES = 64 << 10
 """Smaller blocks are not returned to the kernel, because they share pages with others."""
 _MIN_WARM_BYTES = 256 << 10
-"""For a block of this size the latest releases are read first, or every free block would have its turn before one that
-came back. Filling 1.2 MB then takes 65 µs instead of 140; the read takes 2 to 5."""
+"""For blocks of at least this size, `allocate` reads the latest releases first: it then reuses a block that just came
+back, not an older free one. Filling 1.2 MB takes 65 µs instead of 140; reading the releases takes 2 to 5 µs."""
 _FALLOC_PUNCH_FLAGS = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _ADDRESS_SPACE_FACTOR = 4
-"""The address range of an era, as a multiple of its limit. Free blocks of one size class do not serve another class."""
+"""The address range of an era, as a multiple of its limit. Free blocks of one size class cannot serve another class."""
 
 
 def era_span_bytes(limit_bytes: int) -> int:
-    """The size of an era's range in a memfd, in bytes: whole pages, for at most `limit_bytes` of live blocks."""
+    """Return the size of an era's range in a memfd, in bytes: whole pages, for at most `limit_bytes` of live blocks."""
     return -(-limit_bytes * _ADDRESS_SPACE_FACTOR // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 @lru_cache(maxsize=1024)
 def size_class_bytes(nbytes: int) -> int:
-    """The size in bytes of a block for `nbytes`: at least 512, and at most an eighth more than `nbytes` above that.
+    """Return the block size for `nbytes`, in bytes: at least 512; above that, at most an eighth more than `nbytes`.
 
     >>> size_class_bytes(1), size_class_bytes(1024), size_class_bytes(1025), size_class_bytes(1_200_000)
     (512, 1024, 1152, 1310720)
@@ -91,7 +91,7 @@ class BlockAllocator:
     """Whether the pages of the last allocated block are untouched: writing to them takes ten times as long."""
 
     def reuse_free_block(self, size_bytes: int) -> int | None:
-        """The last freed block of a size class, with one reference; None if none is free or the limit is reached."""
+        """Return the last freed block of a size class, with one reference; None if none is free or at the limit."""
         free = self.free_blocks.get(size_bytes)
         if not free or self.live_bytes + size_bytes > self.limit_bytes:
             return None
@@ -104,7 +104,7 @@ class BlockAllocator:
         return self._mark_live(block, size_bytes)
 
     def allocate(self, size_bytes: int) -> int:
-        """A block of a size class, with one reference. Raises ArenaFullError if the limit would be exceeded."""
+        """Return a block of a size class, with one reference. Raises ArenaFullError if the limit would be exceeded."""
         block = self.reuse_free_block(size_bytes)
         if block is not None:
             return block
@@ -120,7 +120,7 @@ class BlockAllocator:
                 self.is_last_block_cold = True
                 self.block_sizes[block] = size_bytes
                 return self._mark_live(block, size_bytes)
-            # The address range is used up: take the smallest larger block that the limit allows.
+            # The address range is used up: take the smallest larger free block that the limit allows.
             for larger in sorted(other for other, free in self.free_blocks.items() if free and other > size_bytes):
                 block = self.reuse_free_block(larger)
                 if block is not None:
@@ -138,7 +138,7 @@ class BlockAllocator:
         return block
 
     def add_references(self, block: int, delta: int) -> None:
-        """Add `delta` references to `block`, or remove them; at zero it becomes free. Ignores a block not in use."""
+        """Add `delta` references to `block`, or remove them. At zero the block becomes free. Ignores free blocks."""
         count = self.reference_counts.get(block)
         if count is None:
             return
@@ -157,7 +157,7 @@ class BlockAllocator:
             free.append(block)
 
     def collect_idle(self) -> list[tuple[int, int]]:
-        """(offset, size) of the large free blocks that were not allocated since the last call; reports each once."""
+        """Return (offset, size) of large free blocks that were not allocated since the last call; reports each once."""
         idle_blocks = []
         for size, free in self.free_blocks.items():
             if size >= MIN_PUNCH_BYTES:
@@ -185,9 +185,9 @@ class ArenaMapping:
         mapped = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, protection, offset=start_offset)
         self.address = int(np.frombuffer(mapped, np.uint8, 1).__array_interface__["data"][0])
         # This buffer is flagged writable even over read-only pages, so that torch wraps it without a copy. NumPy and
-        # torch check the flag alone; the page protection still holds. Arrays are marked read-only after decoding.
+        # torch check only the flag; the page protection still holds. Decoding marks arrays read-only.
         memory = (ctypes.c_ubyte * size_bytes).from_address(self.address)
-        # Every view holds `memory`, and through it the mapping: arrays stay readable after the pipeline is closed.
+        # Every view holds `memory`, and `memory` holds the mapping: arrays stay readable after the pipeline is closed.
         memory.__dict__["mapped"] = mapped
         self.buffer = memoryview(memory)
 
@@ -200,7 +200,7 @@ class Arena:
     """An arena in the process that owns it: the allocator, and a writable mapping of the current era."""
 
     def __init__(self, number: int, fd: int, limit_bytes: int, era: int = 0) -> None:
-        """`fd` is a memfd of `make_arena_fd`; at most `limit_bytes` bytes of its blocks are in use at a time."""
+        """`fd` is a memfd from `make_arena_fd`; at most `limit_bytes` bytes of its blocks are in use at a time."""
         self.number = number
         self.fd = fd
         self._limit_bytes = limit_bytes
@@ -228,7 +228,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def punch_hole(fd: int, offset: int, nbytes: int) -> None:
     """Return the whole pages within a range of a memfd to the kernel.
 
-    Errors of the kernel are ignored: the pages stay, and only memory use depends on them.
+    Kernel errors are ignored: the pages then stay allocated, and only memory use is higher.
     """
     page_bytes = mmap.PAGESIZE
     start = -(-offset // page_bytes) * page_bytes
@@ -251,7 +251,7 @@ def extend_arena_fd(fd: int, limit_bytes: int, era: int) -> None:
 
 _RELEASE_STRUCT = struct.Struct("<QiI")
 _MAX_RELEASES_PER_WRITE = 4096 // _RELEASE_STRUCT.size  # one atomic write: PIPE_BUF, see pipe(7)
-# The checksum is a sum modulo a prime, which every single flipped bit changes: `zlib.crc32` takes three times as long.
+# The checksum is a sum modulo a prime. Every flipped bit changes it, and `zlib.crc32` takes three times as long.
 _BLOCK_FACTOR = 0x9E3779B1
 _DELTA_FACTOR = 0x85EBCA6B
 _CHECKSUM_SEED = 0x5EA5E  # arbitrary, so that a record of zeros fails
@@ -260,9 +260,9 @@ _READ_BYTES = 64 << 10  # the default capacity of a pipe, pipe(7)
 
 
 class ReleasePipes:
-    """The release pipes of all arenas, by arena number: the read end for this process's own arena, else the write end.
+    """The release pipes of all arenas, by arena number: the read end of its own arena, the write ends of the others.
 
-    Releases are collected by block. A full pipe never blocks: what it rejects is sent later.
+    Releases are collected by block. A full pipe never blocks the process: rejected releases are sent later.
     """
 
     def __init__(self, fds: dict[int, int]) -> None:
@@ -270,7 +270,7 @@ class ReleasePipes:
         self._fds = fds
         self._unsent_counts: dict[int, dict[int, int]] = {}
         self.transports: dict[int, Transport] = {}
-        """By arena number: their buffers are released without a pipe."""
+        """Transports by arena number. Their buffers are released without a pipe."""
         self._released_elsewhere = 0
 
     def require(self, arena: int) -> None:
@@ -279,7 +279,7 @@ class ReleasePipes:
             raise TransportError(f"a descriptor names arena {arena}; this process knows {sorted(self._fds)}")
 
     def add_release(self, arena: int, block: int) -> None:
-        """Add a release to those that `send_releases` sends."""
+        """Collect a release for the next `send_releases`."""
         counts = self._unsent_counts.get(arena)
         if counts is None:
             if arena in self.transports:
@@ -301,7 +301,7 @@ class ReleasePipes:
         return count
 
     def _send_to(self, arena: int, unsent_counts: dict[int, int]) -> int:
-        """Send the releases for one arena. What its pipe does not take stays, added up, for the next call."""
+        """Send the releases for one arena. Releases that do not fit the pipe stay, added up, for the next call."""
         sent = 0
         while unsent_counts:
             batch = list(unsent_counts.items())[:_MAX_RELEASES_PER_WRITE]
@@ -313,7 +313,7 @@ class ReleasePipes:
         return sent
 
     def add_reference(self, arena: int, block: int) -> bool:
-        """Tell the owner of a block, at once, that it has one more reference; False if the pipe is full."""
+        """Tell the owner of a block immediately that the block has one more reference; False if the pipe is full."""
         if arena in self.transports:
             return self.transports[arena].hand_on(block - TICKET_BASE)
         return self._write(arena, _pack_release(block, 1))
@@ -328,7 +328,7 @@ class ReleasePipes:
         return True
 
     def read_records(self, arena: int, add_references: Callable[[int, int], None]) -> None:
-        """Call `add_references` with each record for the own arena: a block, and by how much its references change.
+        """Call `add_references` with each record for this process's arena: a block and a change of its reference count.
 
         Raises TransportError for a damaged record.
         """
@@ -357,14 +357,14 @@ def _pack_release(block: int, delta: int) -> bytes:
 
 _MAX_DUPLICATE_LEASES = 256
 MIN_RELEASES_TO_FLUSH = 4
-"""Releases worth a system call. Few, because a block released soon is still in the owner's cache."""
+"""A number of releases worth a system call. Small, because a block released soon is still in the owner's cache."""
 
 BlockId = tuple[int, int]
-"""(arena, block): the block of a lease, by arena number and offset."""
+"""The block of a lease: arena number and offset."""
 
 
 class LeaseExtent(NamedTuple):
-    """Which bytes a lease keeps in use: those from offset `block` on of an arena."""
+    """The bytes that a lease keeps in use: `nbytes` from offset `block` of an arena."""
 
     arena: int
     block: int
@@ -372,7 +372,7 @@ class LeaseExtent(NamedTuple):
 
 
 class Lease(np.ndarray[Any, Any]):
-    """A uint8 view of a block's used bytes. While it lives, the block is not reused. Its slices have no `block_id`."""
+    """A uint8 view of a block's used bytes. While it lives, the block is not reused. Slices have no `block_id`."""
 
     block_id: BlockId | None = None
     reference: LeaseReference
@@ -380,19 +380,19 @@ class Lease(np.ndarray[Any, Any]):
 
     @cached_property
     def address(self) -> int:
-        """The address of its first byte."""
+        """The address of the first byte."""
         return int(self.__array_interface__["data"][0])
 
 
 class LeaseReference(weakref.ref[Lease]):
-    """The weak reference that each lease has, and that queues the release of its block when the lease dies."""
+    """The weak reference to a lease, which queues the release of the lease's block when the lease dies."""
 
     __slots__ = ("block_id",)
     block_id: BlockId
 
 
 class _CarriedBuffer(NamedTuple):
-    """A buffer of a transport, as `ArenaMapping` describes an era of an arena."""
+    """A buffer of a transport, with the fields that `ArenaMapping` has for an era of an arena."""
 
     arena_number: int
     start_offset: int
@@ -413,11 +413,11 @@ class SharedMemoryPool:
         writable: bool = False,
         limit_bytes: int | None = None,
     ) -> None:
-        """`arena_fds` and `release_fds` are keyed by arena number: memfds, and ends of the pipes for release records.
+        """`arena_fds` (memfds) and `release_fds` (ends of the pipes for release records) are keyed by arena number.
 
-        `release_fds` has the read end for this process's own arena, the write end for all others. `writable` maps the
-        other arenas for writing, as the training loop needs. `limit_bytes` is the limit given to `make_arena_fd`;
-        without it the arenas have one era only.
+        `release_fds` has the read end for this process's own arena, and write ends for all others. `writable` maps the
+        other arenas for writing, which the training loop needs. `limit_bytes` is the argument of `make_arena_fd`;
+        without it, the arenas have only one era.
         """
         self.arena = arena
         self.release_queue: deque[BlockId | LeaseReference] = deque()
@@ -430,31 +430,32 @@ class SharedMemoryPool:
         self._mappings: dict[int, ArenaMapping] = {} if arena is None else {arena.number: arena.mapping}
         self._live_leases: dict[BlockId, LeaseReference] = {}
         self._duplicate_leases: list[LeaseReference] = []
-        """Leases on blocks for which a newer lease was made since."""
+        """Older leases on blocks for which a newer lease exists."""
         self.transports: dict[int, Transport] = {}
-        """The transports of this run besides its arenas, by arena number; see `attach_transports`."""
+        """The transports of this run, by arena number; see `attach_transports`."""
         self.lease_count = 0
-        """References that this process holds, or has released without telling the owner yet: a reason to tick."""
+        """References that this process holds, or released without telling the owner yet. Above 0, waits tick
+        often."""
         self.on_live_bytes: Callable[[int], None] = _ignore
-        """Called with the bytes in use in the own arena whenever they change."""
+        """Called with the bytes in use in this process's arena whenever they change."""
         self.on_largest_block_bytes: Callable[[int], None] = _ignore
-        """Called with the size in bytes of the largest block allocated so far, whenever it grows."""
+        """Called with the size in bytes of the largest block so far, whenever it grows."""
         self._largest_block_bytes = 0
 
     def attach_transports(self, transports: dict[int, Transport]) -> None:
-        """Take buffers over from these transports too, by arena number, and release them there."""
+        """Also take over buffers from these transports, keyed by arena number, and release them there."""
         self.transports = self._release_pipes.transports = transports
 
     def find_transport(self, name: str) -> tuple[int, Transport] | None:
-        """The transport of a name and its arena number; None for a built-in one."""
+        """Return the arena number and the transport with this name; None for a built-in one."""
         return next((pair for pair in self.transports.items() if pair[1].name == name), None)
 
-    # ------------------------------------------------------------------ the own arena
+    # ------------------------------------------------------------------ the process's own arena
 
     def allocate(self, nbytes: int, *, for_several_items: bool = False) -> int:
-        """Allocate a block of the own arena, without a lease. Raises ArenaFullError if the limit would be exceeded.
+        """Allocate a block of this process's arena, without a lease. Raises ArenaFullError above the limit.
 
-        `for_several_items`: its size says nothing about the memory that an item needs.
+        `for_several_items`: the block does not count for `on_largest_block_bytes`, which measures single items.
         """
         if self.arena is None:
             raise TransportError("this process has no shared memory of its own to send from")
@@ -477,14 +478,14 @@ class SharedMemoryPool:
         return block
 
     def loan(self, nbytes: int) -> Lease:
-        """A writable lease on a new block of the own arena. If it dies without being sent, the block becomes free."""
+        """Return a writable lease on a new block of this process's arena. A loan that dies unsent frees its block."""
         if len(self.release_queue) >= MIN_RELEASES_TO_FLUSH:
             self.flush_releases()
         block = self.allocate(nbytes)
-        return self._make_lease(self.arena.mapping, block, nbytes)  # type: ignore[union-attr]  # `allocate` has asked
+        return self._make_lease(self.arena.mapping, block, nbytes)  # type: ignore[union-attr]  # checked above
 
     def collect_releases(self) -> None:
-        """Apply the release records that other processes sent to the own arena."""
+        """Apply the release records that other processes sent to this process's arena."""
         if self.arena is None:
             return
         self._release_pipes.read_records(self.arena.number, self.arena.allocator.add_references)
@@ -493,7 +494,7 @@ class SharedMemoryPool:
     # ------------------------------------------------------------------ blocks of any arena
 
     def lease_block(self, arena: int, block: int, nbytes: int, *, is_shared: bool) -> Lease:
-        """A lease for a reference that came with a packet: uint8 of shape (nbytes,).
+        """Return a lease for a reference that came with a packet: uint8 of shape (nbytes,).
 
         Raises TransportError if the range is outside the arena.
         """
@@ -507,7 +508,7 @@ class SharedMemoryPool:
         return self._make_lease(mapping, block, nbytes, is_shared=is_shared)
 
     def read_block(self, arena: int, block: int, block_offset: int, nbytes: int) -> bytes:
-        """A copy of bytes of a block that a packet refers to. Raises TransportError if they are outside the arena."""
+        """Copy bytes of a block that a packet refers to. Raises TransportError if they are outside the arena."""
         mapping = self._mappings.get(arena)
         if mapping is None or not mapping.start_offset <= block <= mapping.end_offset - block_offset - nbytes:
             mapping = self._map_era(arena, block, block_offset + nbytes)
@@ -515,7 +516,7 @@ class SharedMemoryPool:
         return bytes(mapping.buffer[start : start + nbytes])
 
     def _map_era(self, arena: int, block: int, nbytes: int) -> ArenaMapping:
-        """Map the era that contains these bytes of an arena. Raises TransportError if there is none."""
+        """Map the era that contains these bytes of an arena. Raises TransportError if no era does."""
         fd = self._arena_fds.get(arena)
         if fd is None:
             raise TransportError(f"a descriptor names arena {arena}; this process knows {sorted(self._arena_fds)}")
@@ -525,14 +526,14 @@ class SharedMemoryPool:
         if block + nbytes > min(start + span, size):
             raise TransportError(f"a descriptor points {block + nbytes - start - span} bytes past arena {arena}")
         mapping = ArenaMapping(arena, fd, start, span, writable=self._is_writable)
-        if self.arena is None or arena != self.arena.number:  # the own arena stays mapped to its current era
+        if self.arena is None or arena != self.arena.number:  # this process's own arena stays mapped to its current era
             self._mappings[arena] = mapping
         return mapping
 
     def _take_over(self, arena: int, block: int, nbytes: int) -> _CarriedBuffer:
         array = self.transports[arena].take_over(block - TICKET_BASE, nbytes)
         address = array.__array_interface__["data"][0]
-        # Over the array itself, NumPy would make the array the base of all views, past the lease.
+        # A view of `array` itself would have `array` as its base, not the lease.
         memory = (ctypes.c_ubyte * nbytes).from_address(address)
         memory.__dict__["array"] = array
         return _CarriedBuffer(arena, block, block + nbytes, address, memoryview(memory))
@@ -560,7 +561,7 @@ class SharedMemoryPool:
     # ------------------------------------------------------------------ eras
 
     def begin_era(self, era: int) -> None:
-        """Allocate from a new era, after a process has died. Older blocks stay readable but are not forwarded."""
+        """Allocate from a new era, after a process has died. Older blocks stay readable but cannot be forwarded."""
         if self._era_span_bytes is None:
             raise TransportError("this pool was created without `limit_bytes`, so it has one era only")
         self._era_start = era * self._era_span_bytes
@@ -576,7 +577,7 @@ class SharedMemoryPool:
         return bool(descriptors) and descriptors[0][3] < self._era_start
 
     def stale_leases(self) -> list[LeaseExtent]:
-        """The live leases on blocks of older eras, which must not be discarded yet."""
+        """Return the live leases on blocks of older eras. Their memory must not be discarded yet."""
         era_start = self._era_start
         stale_leases = []
         for reference in [*self._live_leases.values(), *self._duplicate_leases]:
@@ -587,12 +588,12 @@ class SharedMemoryPool:
         return stale_leases
 
     def held_bytes(self) -> int:
-        """The bytes of all live leases in this process. Takes time in proportion to their number."""
+        """Return the bytes of all live leases in this process. Takes time in proportion to their number."""
         leases = [reference() for reference in list(self._live_leases.values())]
         return sum(lease.size for lease in leases if lease is not None)
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
-        """The lease that contains these bytes, or None. For tensors, which do not refer to the array they view."""
+        """Return the lease that contains these bytes, or None. For tensors, which do not refer to the viewed array."""
         mapping = next((mapping for mapping in self._mappings.values() if address in mapping), None)
         if mapping is not None:
             offset = address - mapping.address + mapping.start_offset
@@ -605,13 +606,13 @@ class SharedMemoryPool:
     def forward_lease(self, lease_box: list[Lease], block_id: BlockId) -> bool | None:
         """Transfer a reference to the block of the lease in `lease_box` to another process.
 
-        Returns whether the block is shared, that is, whether yet another process may hold a reference; None if the
-        bytes must be copied instead. If only the box holds the lease, its reference is handed over. If the stage still
-        holds it, the owner adds a second reference; a loan that the stage still holds is copied, because the stage may
+        Returns whether the block is shared, that is, whether a third process may hold a reference; None if the caller
+        must copy the bytes. If only the box holds the lease, its reference is handed over. If the stage still holds the
+        lease, the owner adds a second reference. A loan that the stage still holds is copied, because the stage may
         write to it again. A lease that is still held is in the box afterwards.
 
-        To find out, the box drops the lease: if nobody else held it, its release is queued. Reference counts would tell
-        as much, but they differ between Python versions and under a debugger.
+        To find out, the box drops the lease: if nothing else held it, its release is queued. Reference counts would
+        also show this, but they differ between Python versions and under a debugger.
         """
         if block_id[1] < self._era_start:
             return None
@@ -628,8 +629,8 @@ class SharedMemoryPool:
         lease_box.append(held_lease)
         if self.arena is not None and block_id[0] == self.arena.number:
             return None
-        # The owner must add the reference before any other process can release the block, so this record is sent now
-        # or not at all. Queued releases may arrive later: until then the owner only counts too many references.
+        # The owner must add the reference before any other process can release the block, so this record is sent now or
+        # not # at all. Queued releases may arrive later: until then the owner counts too many references.
         if not self._release_pipes.add_reference(*block_id):
             return None
         held_lease.is_shared = True
@@ -638,7 +639,7 @@ class SharedMemoryPool:
     # ------------------------------------------------------------------ releases
 
     def release_block(self, arena: int, block: int) -> None:
-        """Release a block whose packet is dropped or was not sent. Raises TransportError for an unknown arena."""
+        """Release a block whose packet was dropped or not sent. Raises TransportError for an unknown arena."""
         self._release_pipes.require(arena)
         if block < self._era_start:
             return
@@ -670,10 +671,10 @@ class SharedMemoryPool:
         self.lease_count -= self._release_pipes.send_releases()
 
     def release_all(self) -> None:
-        """Release what this process still leases, because it is about to end. Others may then overwrite it."""
+        """Release all leases of this process, which is about to end. Other processes may then overwrite the blocks."""
         self.flush_releases()
         references = [*self._live_leases.values(), *self._duplicate_leases]
-        # The leases keep the old queue: their own deaths must not release their blocks again.
+        # The leases keep the old queue: when they die, they must not release their blocks again.
         self.release_queue = deque(reference.block_id for reference in references if reference() is not None)
         self._live_leases.clear()
         self._duplicate_leases.clear()
@@ -681,12 +682,12 @@ class SharedMemoryPool:
 
     @property
     def is_unused(self) -> bool:
-        """Whether no process uses a block of the own arena, and all releases of this process are sent."""
+        """Whether no process uses a block of this process's arena, and all releases of this process are sent."""
         self.collect_releases()
         return not self.lease_count and (self.arena is None or not self.arena.allocator.live_bytes)
 
     def _forget(self, reference: LeaseReference) -> None:
-        """Forget a dead lease. A second packet may have brought another one on its block, which stays known."""
+        """Forget a dead lease. If a second packet brought another lease on its block, that one stays known."""
         if self._live_leases.get(reference.block_id) is reference:
             del self._live_leases[reference.block_id]
 

@@ -1,6 +1,6 @@
-"""The functions of a hop that may be in C: from `_native.c` where the installation has compiled it, else from Python.
+"""The functions of a hop that may have a C implementation: from `_native.c` if it is compiled, else from Python.
 
-The C has their frequent cases only, with the same results, and calls the Python for the others.
+The C code handles only the frequent cases, with the same results, and calls the Python code for all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ measure_plain: Callable[[Any, int, int], int] = chunk.measure_plain
 pack_small: Callable[[int, int, int, int, bytes, int], bytes] = packet.pack_small
 unpack: Callable[[bytes | bytearray], list[packet.Entry]] = packet.unpack
 read_ready: Callable[[int, int, float], bytes | None] | None = None
-"""Waits for an epoll descriptor, and reads from a pipe: its next packet, or None if something else ended the wait."""
+"""Waits on an epoll descriptor and reads a pipe: the next packet, or None if something else ended the wait."""
 
 try:
     _native: Any = import_module("stagepipe.transport._native")

@@ -1,26 +1,26 @@
-"""The wire format of a hop: one packet is one atomic write of at most 4,096 bytes. Pure; used by both sides of a hop.
+"""The wire format of a hop: one packet is one atomic write of at most 4,096 bytes. Pure; both sides of a hop use it.
 
     prefix           checksum, time of the write
-    entries          one, or several without descriptors one after the other; each has
-        work         nanoseconds on the sending side
+    entries          one entry, or several without descriptors; each has
+        work         nanoseconds of work on the sending side
         header       kind, generation, key, lengths
         key parts    4 bytes each, for items that a generator made
-        descriptors  the location of each buffer: in an arena, or inline further down
-        meta         the cursor of an order point, from which to continue after this item (opaque here)
-        pickle       the item without its buffers; of a CHUNK: (items, small arrays, tombstones)
-        buffers      the small ones, each at a multiple of 16
+        descriptors  the location of each buffer: in an arena, or inline in this packet
+        meta         the cursor of an order point, to continue after this item (opaque here)
+        pickle       the item without its buffers; for CHUNK: (items, small arrays, tombstones)
+        buffers      the small buffers, each at a multiple of 16
 
-The checksum is the CRC-32 of all bytes after the first entry's work: a damaged packet is rejected as a whole and has no
-effect. Little-endian.
+The checksum is the CRC-32 of all bytes after the first entry's work. A damaged packet is rejected as a whole and has no
+effect. All numbers are little-endian.
 
-An item that is too large for a packet and must use the pipe goes in fragments. A FRAGMENTED entry, in a packet that it
-shares with no other, announces the body. Fragments are only used between one writer and one reader, so no other packet
-comes between them. A seek, the end of the run or a kill may stop either side in the middle. The reader then receives a
-packet of a newer generation instead of the next fragment, and drops what it has. A reader that expects no fragments
-drops them too. So neither side ever waits for the other to finish an item that is no longer needed.
+An item that is too large for a packet and must use the pipe is sent in fragments. A FRAGMENTED entry, the only entry of
+its packet, announces the body. Fragments are only used between one writer and one reader, so no other packet comes
+between them. A seek, the end of the run or a kill may stop either side in the middle. The reader then receives a packet
+of a newer generation instead of the next fragment, and drops the partial item. A reader also drops fragments that it
+does not expect. So neither side ever waits for the other to finish an item that is no longer needed.
 
-    body      each buffer at a multiple of 64, the pickle, then a span for each: start, length, flags
-    fragment  checksum of all that follows, generation, index, fragment count, kind; then a chunk of the body
+    body      each buffer at a multiple of 64, the pickle, then a span per part: start, length, flags
+    fragment  checksum of the rest, generation, index, fragment count, kind; then a piece of the body
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PACKET_BYTES = 4096
 """The largest atomic write to a pipe in packet mode: PIPE_BUF, see pipe(7)."""
 
 INLINE_ARENA = 0xFFFF
-"""The arena number of a descriptor whose buffer is inline, in the packet itself."""
+"""The arena number of descriptors whose buffer is inline, in the packet itself."""
 
-_PREFIX = struct.Struct("<IQ")  # unsigned times: a damaged one is never negative, so no duration overflows a counter
+_PREFIX = struct.Struct("<IQ")  # unsigned: a damaged time is never negative, so no duration overflows a counter
 _TIMESTAMPS = struct.Struct("<QI")
 _ENTRY_HEADER = struct.Struct("<IBBHIIHHqIQ")
 _BODY_OFFSET = _PREFIX.size + _ENTRY_HEADER.size
@@ -51,7 +51,7 @@ _SINGLE = struct.Struct("<IQIBBHIIHHqIQ")
 _SINGLE_START = struct.Struct("<IQI")
 _SINGLE_REST = struct.Struct("<BBHIIHHqIQ")
 KIND_OFFSET = _PREFIX.size + 4
-"""The offset of the first kind byte in packets, and of the only one in fragments."""
+"""The offset of the first kind byte in a packet, and of the only one in a fragment."""
 MAX_ENTRY_BYTES = PACKET_BYTES - _PREFIX.size
 """The room for entries in a packet."""
 _DESCRIPTOR = struct.Struct("<HHIQQQ")
@@ -59,12 +59,12 @@ DESCRIPTOR_BYTES = _DESCRIPTOR.size
 _TABLE_HEADER = struct.Struct("<II")
 TABLE_HEADER_BYTES = _TABLE_HEADER.size
 INLINE_ALIGN_BYTES = 16
-"""The alignment of inline buffers, as the largest NumPy scalar needs it."""
+"""The alignment of inline buffers: enough for the largest NumPy scalar."""
 _MAX_SENDER_NS = 0xFFFFFFFF
 
 
 class PacketKind(IntEnum):
-    """What an entry states about its key."""
+    """What an entry says about its key."""
 
     ITEM = 1
     TOMBSTONE = 2  # dropped on purpose
@@ -87,20 +87,22 @@ class PacketFlag(IntEnum):
 
 
 BufferDescriptor = tuple[int, int, int, int, int, int]
-"""The location of a buffer: arena, flags, 0, block, start, length. In bytes; `start` counts from the block, or from the
-packet if inline. A plain tuple, because both sides make one per buffer."""
+"""The location of a buffer: arena, flags, 0, block, start, length, in bytes. `start` counts from the block, or from the
+packet if inline. A plain tuple, because both sides make one for each buffer.
+"""
 
 SHARED_BLOCK = 1
 """A descriptor flag: another process may hold a lease on this block."""
 PICKLE_BUFFER = 2
-"""A descriptor flag: the `PickleBuffer` of a third-party type, passed to pickle in order."""
+"""A descriptor flag: the buffer is a `PickleBuffer` of a third-party type, passed to pickle in order."""
 
 PacketHeader = tuple[int, Key, int, bytes]
-"""The fields that every entry has: generation, key, samples (how many the item counts for), meta (the cursor)."""
+"""The fields that every entry has: generation, key, samples (as many as the item stands for), meta (the cursor).
+"""
 
 
 class Entry(NamedTuple):
-    """An entry as read. `data` is the whole packet; `pickle_span` is the (start, end) of the entry's pickle in it."""
+    """A decoded entry. `data` is the whole packet; `pickle_span` is the (start, end) of the entry's pickle in it."""
 
     kind: int
     flags: int
@@ -118,7 +120,7 @@ class Entry(NamedTuple):
 
 
 def overhead_bytes(header: PacketHeader, buffer_count: int) -> int:
-    """The bytes before the pickle in a packet with one entry."""
+    """Return the number of bytes before the pickle in a packet with one entry."""
     return _BODY_OFFSET + 4 * (len(header[1]) - 1) + DESCRIPTOR_BYTES * buffer_count + len(header[3])
 
 
@@ -132,7 +134,7 @@ def pack(
     pickle_data: bytes = b"",
     inline_buffers: Sequence[bytes] = (),
 ) -> bytearray:
-    """A packet with one entry, without its timestamps: `write_timestamps` writes them just before the packet is sent.
+    """Return a packet with one entry, without timestamps: `write_timestamps` adds them just before the packet is sent.
 
     The starts of inline descriptors count from the first inline buffer; `pack` adds its offset. Raises TransportError
     if the packet is too long.
@@ -172,9 +174,9 @@ def pack_entry(
     descriptors: Sequence[BufferDescriptor] = (),
     pickle_data: bytes = b"",
 ) -> bytes:
-    """An entry, for `join_entries`. The caller sees to it that it has at most MAX_ENTRY_BYTES.
+    """Return an entry, for `join_entries`. The caller must limit it to MAX_ENTRY_BYTES.
 
-    `sender_ns` is the sending side's work time, in ns. An entry with descriptors shares its packet with no other.
+    `sender_ns` is the sending side's work time, in ns. An entry with descriptors needs its own packet.
     """
     generation, key, samples, meta = header
     part_count = len(key) - 1
@@ -210,7 +212,7 @@ def check_entry_fits(entry: bytes, header: PacketHeader) -> None:
 
 
 def join_entries(entries: Sequence[bytes], now_ns: int) -> bytearray:
-    """The packet of `entries`, which have at most MAX_ENTRY_BYTES together, written at `now_ns`."""
+    """Return the packet of `entries`, written at `now_ns`. Together they have at most MAX_ENTRY_BYTES."""
     payload = b"".join(entries)
     checksum = zlib.crc32(payload[KIND_OFFSET - _PREFIX.size :])  # a view of it would take longer than the copy
     return bytearray(_PREFIX.pack(checksum, now_ns) + payload)
@@ -219,22 +221,22 @@ def join_entries(entries: Sequence[bytes], now_ns: int) -> bytearray:
 def pack_small(  # noqa: PLR0917 - called for each item
     kind: int, generation: int, item: int, sender_ns: int, pickle_data: bytes, now_ns: int
 ) -> bytes:
-    """The packet of a small item without parts and meta, written at `now_ns`: two thirds of the time of `pack_entry`.
+    """Return the packet of a small item without parts and meta, written at `now_ns`. Takes two thirds of `pack_entry`.
 
-    Its count is 1. The caller sees to it that the pickle fits.
+    Its count is 1. The caller ensures that the pickle fits.
     """
     rest = _SINGLE_REST.pack(kind, 0, 0, generation, 1, 0, 0, item, len(pickle_data), 1) + pickle_data
     return _SINGLE_START.pack(zlib.crc32(rest), now_ns, min(_MAX_SENDER_NS, sender_ns)) + rest
 
 
 def pack_descriptors(descriptors: Iterable[BufferDescriptor]) -> bytes:
-    """A descriptor table, for a block of its own: checksum, length in bytes, then the descriptors."""
+    """Return a descriptor table for a separate block: checksum, length in bytes, then the descriptors."""
     table = b"".join([_DESCRIPTOR.pack(*descriptor) for descriptor in descriptors])
     return _TABLE_HEADER.pack(zlib.crc32(table), len(table)) + table
 
 
 def unpack_descriptors(data: bytes) -> tuple[BufferDescriptor, ...]:
-    """The inverse of `pack_descriptors`. Raises TransportError if the table is damaged."""
+    """Invert `pack_descriptors`. Raises TransportError if the table is damaged."""
     checksum = int.from_bytes(data[:4], "little")
     table = memoryview(data)[TABLE_HEADER_BYTES:]
     if descriptor_table_bytes(data) != len(data) or zlib.crc32(table) != checksum:
@@ -245,7 +247,7 @@ def unpack_descriptors(data: bytes) -> tuple[BufferDescriptor, ...]:
 
 
 def descriptor_table_bytes(header: bytes) -> int:
-    """The size in bytes of a whole descriptor table, from its header; -1 if `header` is not one."""
+    """Return the size in bytes of a whole descriptor table, from its header; -1 if `header` is not one."""
     if len(header) < TABLE_HEADER_BYTES:
         return -1
     _, nbytes = _TABLE_HEADER.unpack_from(header)
@@ -258,12 +260,12 @@ def write_timestamps(packet: bytearray, sender_ns: int, now_ns: int) -> None:
 
 
 def write_sent_at(packet: bytearray, now_ns: int) -> None:
-    """Write the time of sending again, in ns: the packet had to wait for room in the pipe."""
+    """Update the time of sending, in ns, because the packet had to wait for room in the pipe."""
     packet[4:12] = now_ns.to_bytes(8, "little")
 
 
 def unpack(data: bytes | bytearray) -> list[Entry]:
-    """The entries of a packet, at least one; inline buffers can be written to. Raises TransportError if damaged."""
+    """Return the entries of a packet, at least one; inline buffers are writable. Raises TransportError if damaged."""
     size = len(data)
     if size < _BODY_OFFSET:
         raise TransportError(f"a packet of {size} bytes is shorter than its header")
@@ -284,7 +286,7 @@ def unpack(data: bytes | bytearray) -> list[Entry]:
 
 
 def _unpack_entries(data: bytes | bytearray, sent_at_ns: int) -> list[Entry]:
-    """Any entries of a packet with a good checksum."""
+    """Decode all entries of a packet whose checksum is correct."""
     size = len(data)
     entries = []
     offset = _PREFIX.size
@@ -334,7 +336,7 @@ BodyContents = tuple[list[Any], list[int], memoryview]
 
 
 def encode_body(buffers: Iterable[tuple[NDArray[np.uint8], int]], pickle_data: bytes) -> bytearray:
-    """The whole item as one byte string: its buffers with their flags, and its pickle."""
+    """Return the whole item as one byte string: its buffers with their flags, and its pickle."""
     parts = [*buffers, (np.frombuffer(pickle_data, np.uint8), 0)]
     spans, end = [], 0
     for raw_bytes, flags in parts:
@@ -352,7 +354,7 @@ def encode_body(buffers: Iterable[tuple[NDArray[np.uint8], int]], pickle_data: b
 
 
 def split_into_fragments(body: bytearray, generation: int) -> Iterator[tuple[bytes, memoryview]]:
-    """The fragments of `body`, each as its header and its chunk of the body."""
+    """Yield the fragments of `body`, each as a header and a piece of the body."""
     view = memoryview(body)
     fragment_count = -(-len(body) // _MAX_FRAGMENT_DATA_BYTES)
     for index in range(fragment_count):
@@ -375,7 +377,7 @@ class FragmentAssembler:
     """Assembles a body from its fragments."""
 
     def __init__(self, entry: Entry) -> None:
-        """`entry` announces the body. Memory grows with the fragments received, not with the size announced."""
+        """`entry` announces the body. Memory grows with the received fragments, not with the announced size."""
         self._generation = entry.generation
         self._expected_bytes = entry.count_or_bytes
         self._received_data = bytearray()
@@ -404,7 +406,7 @@ class FragmentAssembler:
         return True
 
     def decode_body(self) -> BodyContents:
-        """The contents of the complete body. Raises TransportError if its spans are inconsistent."""
+        """Return the contents of the complete body. Raises TransportError if its spans are inconsistent."""
         data = self._received_data
         end = len(data) - _SPAN_COUNT_STRUCT.size
         count = int.from_bytes(data[end:], "little") if end > 0 else 0

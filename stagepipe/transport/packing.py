@@ -1,14 +1,14 @@
-"""Packs an encoded item into a packet, as the hop's rule places its parts. Every `Sender` has one `Packer`.
+"""Packs an encoded item into a packet, following the hop's rule. Every `Sender` has one `Packer`.
 
 Invariants:
-- The rule decides, this module executes: no size is compared with a threshold here. The rule is asked once for each
-  structure (the sizes of an item's parts and of its header), because a call for each item would cost a tenth of a hop.
-- The rule's word is read once for each item, before anything is placed. If it were read again in the middle, the parts
-  of an item could follow two rules.
+- The rule decides, this module executes: it compares no size with a threshold. It asks the rule once for each structure
+  (the sizes of an item's parts and of its header), because a call for each item would cost a tenth of a hop.
+- The packer reads the rule's word once for each item, before it places anything. A second read could make the parts of
+  one item follow two rules.
 - A reference that goes with the packet is in `carried.block_ids` from the moment it is taken until the packet is
-  written. An error in between releases exactly those: a missing one would leak a block, a second one would free a block
-  that the receiver reads.
-- Leases are taken before the packet's bytes are chosen, because one that cannot be handed on is copied instead.
+  written. On an error in between, exactly these references are released: one too few would leak a block, one too many
+  would free a block that the receiver reads.
+- Leases are taken before the packet's bytes are chosen, because a lease that cannot be handed on is copied instead.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from stagepipe.transport.rule import SHARED_MEMORY, Placement, TransportRule, Wa
 from stagepipe.transport.transports import TICKET_BASE, Transport
 
 _BLOCK_ALIGN_BYTES = 64
-"""Buffers in a block begin at multiples of a cache line."""
+"""The alignment of buffers in a block: a cache line."""
 
 PICKLE_INDEX = -1
 
 PlaceInMemory = tuple[int, int, int]
-"""Arena, block, and where a buffer starts in it."""
+"""Arena, block, and the offset of a buffer in the block."""
 
 ForwardedLeases = dict[int, tuple[int, int, bool]]
-"""By lease index: arena, block, and whether another process may hold a lease on the block too."""
+"""By lease index: arena, block, and whether another process may also hold a lease on the block."""
 
 
 class CarriedBlocks:
-    """The blocks of one packet after the other."""
+    """The blocks that go with the packet in the making."""
 
     def __init__(self, encoder: Encoder, memory: SharedMemoryPool) -> None:
         """`encoder` holds the encoded item of the packet."""
@@ -63,7 +63,7 @@ class CarriedBlocks:
         self._memory = memory
         self.block_ids: list[BlockId] = []
         self.copy_kind = TransferKind.COPIED
-        """How bytes are copied to the block allocated last."""
+        """How bytes are copied to the most recently allocated block."""
 
     def release(self) -> None:
         """Release the blocks of a packet that was not sent."""
@@ -74,7 +74,7 @@ class CarriedBlocks:
     # ------------------------------------------------------------------ blocks of leases
 
     def forward(self, lease_box: list[Lease]) -> tuple[int, int, bool] | None:
-        """Carry the reference of a lease: (arena, block, is shared). None if its bytes must be copied."""
+        """Take the reference of a lease: (arena, block, is shared). None if its bytes must be copied."""
         block_id = lease_box[0].block_id
         is_shared = None if block_id is None else self._memory.forward_lease(lease_box, block_id)
         if block_id is None or is_shared is None:
@@ -83,7 +83,7 @@ class CarriedBlocks:
         return (*block_id, is_shared)
 
     def forward_leases(self, ways: Sequence[Way]) -> ForwardedLeases:
-        """Take the references that go with the packet, by lease index: of the buffers whose way is SHARED."""
+        """Take the references of the buffers whose way is SHARED. Returns them by lease index."""
         lease_boxes = self._encoder.lease_boxes
         carried_ids = set(self.block_ids)
         forwarded: ForwardedLeases = {}
@@ -106,9 +106,9 @@ class CarriedBlocks:
     # ------------------------------------------------------------------ new blocks
 
     def place(self, indexes: Sequence[int], *, has_pickle: bool) -> tuple[dict[int, PlaceInMemory], int]:
-        """Copy buffers to a new block, the pickle last if it goes there. Returns their places by index, and the bytes.
+        """Copy buffers to a new block, then the pickle if `has_pickle`. Returns the places by index, and the bytes.
 
-        The pickle's index is PICKLE_INDEX.
+        The index of the pickle is PICKLE_INDEX.
         """
         encoder = self._encoder
         buffers = encoder.buffers
@@ -131,7 +131,7 @@ class CarriedBlocks:
         return places, end
 
     def write_descriptor_table(self, descriptors: list[BufferDescriptor]) -> BufferDescriptor:
-        """Write the descriptors to a block of their own. Returns the descriptor of that table."""
+        """Write the descriptors to a separate block. Returns the descriptor of that table."""
         table = pack_descriptors(descriptors)
         arena, block, target = self.allocate(len(table))
         target[:] = np.frombuffer(table, np.uint8)
@@ -140,7 +140,7 @@ class CarriedBlocks:
     def allocate(
         self, nbytes: int, *, for_several_items: bool = False
     ) -> tuple[int, int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-        """Allocate a block that goes with the packet: (arena, block, its bytes as a uint8 array)."""
+        """Allocate a block that goes with the packet. Returns the arena, the block, and its bytes as a uint8 array."""
         own_arena = self._memory.arena
         if own_arena is None:
             raise TransportError(f"this process has no shared memory of its own for {nbytes} bytes")
@@ -152,16 +152,16 @@ class CarriedBlocks:
 
 
 class CarriedBuffers(CarriedBlocks):
-    """The buffers of one packet after the other that a `Transport` carries, and the blocks that it forwards."""
+    """The buffers of the packet in the making that a `Transport` carries, and the blocks that it forwards."""
 
     def __init__(self, encoder: Encoder, memory: SharedMemoryPool, arena: int, transport: Transport) -> None:
-        """`arena`: the number of the transport in descriptors."""
+        """`arena` is the number of the transport in descriptors."""
         super().__init__(encoder, memory)
         self._arena = arena
         self._transport = transport
 
     def place(self, indexes: Sequence[int], *, has_pickle: bool) -> tuple[dict[int, PlaceInMemory], int]:
-        """Place each buffer by itself, and the pickle if it does not go in the packet."""
+        """Place each buffer separately, and the pickle if it does not go in the packet."""
         encoder = self._encoder
         parts = [(index, encoder.raw_bytes(encoder.buffers[index])) for index in indexes]
         if has_pickle:
@@ -176,14 +176,14 @@ class CarriedBuffers(CarriedBlocks):
 
 _ITEM = int(PacketKind.ITEM)
 _MAX_SINGLE_BYTES = PACKET_BYTES // 2
-"""The largest pickle, with the cursor, that surely fits a packet beside the key and a descriptor."""
+"""The largest pickle with cursor that certainly fits a packet together with the key and a descriptor."""
 _MAX_STRUCTURES = 64
-"""Placements that are kept: items of one hop mostly have one structure, or sizes of which none comes again."""
+"""Placements to keep. Items of one hop mostly share one structure, or have sizes that never repeat."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SendCounts:
-    """What a sender has sent: messages by transfer, and bytes by how they went."""
+    """Counts of sent messages by transfer, and of sent bytes by path."""
 
     pipe_messages: int = 0
     shared_memory_messages: int = 0
@@ -194,7 +194,7 @@ class SendCounts:
 
 
 class Packer:
-    """Packs encoded items. `carried` are the blocks whose references go with the last packet."""
+    """Packs encoded items. `carried` has the blocks whose references go with the last packet."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Packer:
         rule_word: Sequence[int],
         counts: SendCounts,
     ) -> None:
-        """`encoder` holds the encoded item; `pack` adds to `counts`. `rule_word`: the rule's word, which may change."""
+        """`encoder` holds the encoded item; `pack` adds to `counts`. `rule_word` is the rule's word; it may change."""
         self._encoder = encoder
         self._counts = counts
         self._pickles_to_block = rule.mode == SHARED_MEMORY
@@ -223,7 +223,7 @@ class Packer:
         """The bytes in blocks that the last packet describes."""
 
     def pack_entry(self, header: PacketHeader, sender_ns: int) -> bytes | None:
-        """An encoded item without buffers as an entry, which may share its packet; None if it needs one of its own."""
+        """Return an encoded item without buffers as an entry that may share its packet; None if it may not."""
         encoder = self._encoder
         pickle_data = encoder.pickle_data
         pickle_bytes = len(pickle_data)
@@ -238,9 +238,9 @@ class Packer:
         return entry
 
     def pack(self, header: PacketHeader) -> bytearray | None:
-        """The packet of the encoded item; None if the item must go through the pipe and is too large for a packet.
+        """Return the packet of the encoded item; None if the item must use the pipe and is too large for a packet.
 
-        For an item that `pack_entry` does not take.
+        Call it for items for which `pack_entry` returns None.
         """
         encoder = self._encoder
         buffers = encoder.buffers
@@ -263,14 +263,14 @@ class Packer:
         return self._assemble_packet(forwarded, placement, header)
 
     def _adopt_rule(self, word: int) -> None:
-        """Follow the rule that the supervisor has written."""
+        """Follow the new rule that the supervisor wrote."""
         self._known_word = word
         self._rule = self._rule.with_word(word)
         self._placements.clear()
         self._single = self._rule.place((1,), 0)
 
     def _pack_single_buffer(self, buffer: EncodedBuffer, header: PacketHeader) -> bytearray | None:
-        """The packet of an item with a single array in a block, the case that must be fast; None if it stays inline."""
+        """Return the packet of an item with one array in a block; None if it stays inline. This case must be fast."""
         counts, carried, pickle_data = self._counts, self.carried, self._encoder.pickle_data
         nbytes = buffer.nbytes
         placement = self._single
@@ -297,7 +297,7 @@ class Packer:
         return join_entries((pack_entry(_ITEM, header, 0, descriptors=(descriptor,), pickle_data=pickle_data),), 0)
 
     def _place(self, structure: tuple[int, ...]) -> Placement:
-        """Ask the rule where the parts of such items go. Raises TransportError if they do not fit their packet."""
+        """Ask the rule where the parts of these items go. Raises TransportError if they do not fit their packet."""
         room_bytes, pickle_bytes, *sizes = structure
         placement = self._rule.place(sizes, pickle_bytes, room_bytes)
         if placement.excess_bytes:
@@ -312,7 +312,7 @@ class Packer:
         return placement
 
     def _assemble_packet(self, forwarded: ForwardedLeases, placement: Placement, header: PacketHeader) -> bytearray:
-        """The packet of the encoded item: buffers as placed, but copied where their lease could not be handed on."""
+        """Return the packet of the encoded item. Copies buffers whose lease could not be handed on."""
         encoder, carried, counts = self._encoder, self.carried, self._counts
         has_pickle = placement.is_pickle_copied
         copied = [
@@ -356,7 +356,7 @@ class Packer:
     def _describe_buffers(
         self, places: dict[int, PlaceInMemory], forwarded: ForwardedLeases
     ) -> tuple[list[BufferDescriptor], list[bytes], int]:
-        """A descriptor for each buffer, the bytes of those that are inline, and how many bytes are handed on."""
+        """Return a descriptor for each buffer, the bytes of inline buffers, and the number of bytes handed on."""
         encoder = self._encoder
         descriptors: list[BufferDescriptor] = []
         inline_buffers: list[bytes] = []

@@ -1,8 +1,8 @@
-"""The packet pipe of a hop, shared by all its workers, and waits on it. The kernel is queue, lock and load balancer.
+"""The packet pipe of a hop, shared by all its workers, and waits on it. The kernel queues, locks and balances the load.
 
 `os.pipe2(O_DIRECT)` makes a pipe in packet mode (pipe(2)): every write of up to 4,096 bytes is one packet, written
 completely or not at all, so a killed process leaves nothing to repair. On kernels without packet mode (gVisor), a
-SOCK_SEQPACKET pair takes the same calls and behaves the same.
+SOCK_SEQPACKET pair supports the same calls and behaves the same.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stagepipe.transport.packet import PACKET_BYTES
 _F_SETPIPE_SZ = 1031  # F_SETPIPE_SZ, linux/fcntl.h
 _F_GETPIPE_SZ = 1032  # F_GETPIPE_SZ, linux/fcntl.h
 _MIN_PACKETS = 16
-"""The capacity of a pipe by default: 16 pages, pipe(7)."""
+"""The default capacity of a pipe: 16 pages, pipe(7)."""
 MAX_PIPE_BYTES = 1 << 20
-"""The default of /proc/sys/fs/pipe-max-size, the limit for a user without privileges."""
+"""The default of /proc/sys/fs/pipe-max-size, the limit for an unprivileged user."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class PipeEnds:
 
 
 def make_packet_pipe(capacity_packets: int) -> PipeEnds:
-    """A packet pipe for at least 16 packets, and for `capacity_packets` where the kernel allows it (256 at most)."""
+    """Make a packet pipe for at least 16 packets, and for `capacity_packets` if the kernel allows it (256 at most)."""
     try:
         read_fd, write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return make_socket_pair(capacity_packets)
     size = min(max(capacity_packets, _MIN_PACKETS) * PACKET_BYTES, MAX_PIPE_BYTES)
-    with contextlib.suppress(OSError):  # the kernel limits a user's pipe pages; a smaller pipe only waits more often
+    with contextlib.suppress(OSError):  # a smaller pipe only waits more often: the kernel limits a user's pipe pages
         fcntl.fcntl(write_fd, _F_SETPIPE_SZ, size)
     return PipeEnds(read_fd, write_fd, fcntl.fcntl(write_fd, _F_GETPIPE_SZ) // PACKET_BYTES)
 
 
 _SOCKET_BYTES_PER_PACKET = 3 * PACKET_BYTES
-"""What the kernel charges a socket for a full packet: a buffer of twice its size, and the buffer's header."""
+"""The bytes that the kernel charges a socket for a full packet: a buffer of twice its size, and the buffer's header."""
 
 
 def make_socket_pair(capacity_packets: int) -> PipeEnds:
-    """`make_packet_pipe` with a SOCK_SEQPACKET pair, for kernels without packet pipes."""
+    """Replace `make_packet_pipe` with a SOCK_SEQPACKET pair, for kernels without packet pipes."""
     reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # socket(7): the kernel doubles the requested size, up to net.core.wmem_max.
     writer.setsockopt(
@@ -70,12 +70,12 @@ def make_socket_pair(capacity_packets: int) -> PipeEnds:
 
 
 def make_byte_pipe() -> tuple[int, int]:
-    """A non-blocking byte pipe (read end, write end) for records much smaller than a packet."""
+    """Make a non-blocking byte pipe (read end, write end) for records much smaller than a packet."""
     return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def read_packet(fd: int) -> bytes | None:
-    """Read a packet without a wait. Returns nothing if no writer is left, None if there is none."""
+    """Read a packet without waiting. Returns b"" if no writer is left, None if no packet is there."""
     try:
         return os.read(fd, PACKET_BYTES)
     except BlockingIOError:
@@ -90,13 +90,13 @@ class WakeEvent:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
 
     def set(self) -> None:
-        """End the current wait, or the next one if nobody waits. No effect after `close`."""
+        """End the current wait, or the next one if nothing waits. No effect after `close`."""
         if self.fd >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_write(self.fd, 1)
 
     def clear(self) -> None:
-        """Discard the wake-ups so far."""
+        """Discard all wake-ups so far."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.fd)
 
@@ -116,9 +116,9 @@ class WakeEvent:
 class PipeWaiter:
     """Waits for one pipe end (or none) until it is ready or a wake event is set.
 
-    Each packet written wakes one idle reader. All writers are woken together, because the kernel reports free space
-    only at the first read from a full pipe. If that woke one writer only, and it wrote one packet and went back to
-    work, the others would sleep while the pipe is empty.
+    Each packet written wakes one idle reader. The kernel wakes all writers together, because it reports free space only
+    at the first read from a full pipe. If that read woke only one writer, and the writer sent one packet and went back
+    to work, the others would sleep while the pipe is empty.
     """
 
     def __init__(self, fd: int | None, epoll_event: int, *wake_events: WakeEvent) -> None:
@@ -135,18 +135,18 @@ class PipeWaiter:
             self._epoll.register(wake_event_fd, select.EPOLLIN)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the pipe is ready, a wake event is set (it is cleared) or `timeout_s` has passed."""
+        """Wait until the pipe is ready, a wake event is set (then clear it) or `timeout_s` has passed."""
         for fd, _ in self._epoll.poll(timeout_s):
             if fd in self._wake_events:
                 self._wake_events[fd].clear()
 
     def read(self, timeout_s: float) -> bytes | None:
-        """`wait`, and read a packet: empty at the end of file, None if there is none."""
+        """Wait as `wait` does, and read a packet: b"" at the end of file, None if no packet is there."""
         if read_ready is not None:
             data = read_ready(self._epoll_fd, self._fd, timeout_s)
             if data is not None:
                 return data
-            timeout_s = 0  # a wake event, a signal or the time has ended the wait
+            timeout_s = 0  # a wake event, a signal or the timeout ended the wait
         self.wait(timeout_s)
         return read_packet(self._fd)
 

@@ -1,6 +1,6 @@
-"""The receiving end of a hop, with every phase timed. A process has at most one `Receiver`.
+"""The receiving end of a hop. It times every phase. A process has at most one `Receiver`.
 
-It reads packets, checks every descriptor before its use, and gives the buffers in blocks as views that hold leases.
+It reads packets, checks every descriptor before use, and returns buffers in blocks as views that hold leases.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from stagepipe.transport.sender import IDLE_TICK_INTERVAL_S, LEASED_TICK_INTERVA
 class ReceivedPacket:
     """A received entry of a packet, with its item decoded.
 
-    A chunk (kind CHUNK): `value` is the list of its `count` items, SKIP for a dropped one; `key` is that of the first
-    item, and the last number of the others' keys follows on. Each counts for one sample and has no meta.
+    For a chunk (kind CHUNK), `value` is the list of its `count` items, with SKIP for a dropped one. `key` belongs to
+    the first item; the last number of the key increases by one per item. Each item counts for one sample and has no
+    meta.
     """
 
     kind: int
@@ -55,7 +56,7 @@ class ReceivedPacket:
 
 
 class UnreadableItemError(TransportError):
-    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its entry."""
+    """An item cannot be unpickled. The cause is its exception; `key`, `samples` and `meta` are from its entry."""
 
     def __init__(self, entry: Entry, message: str) -> None:
         self.key = entry.key
@@ -69,7 +70,7 @@ UnpackedBuffers = tuple[list[Any], list[int], Any, bool]
 
 
 def unpack_buffers(entry: Entry, memory: SharedMemoryPool, *, copy_all: bool, copy_shared: bool) -> UnpackedBuffers:
-    """The buffers of an item. `copy_all` copies those in blocks; `copy_shared` only those that others may lease.
+    """Return the buffers of an item. `copy_all` copies those in blocks, `copy_shared` only those that others may lease.
 
     Raises TransportError if a descriptor points outside its packet or arena.
     """
@@ -105,7 +106,7 @@ def unpack_buffers(entry: Entry, memory: SharedMemoryPool, *, copy_all: bool, co
 
 
 def _lease_blocks(descriptors: tuple[BufferDescriptor, ...], memory: SharedMemoryPool) -> dict[BlockId, Lease]:
-    """One lease per block, over all of it that the descriptors use."""
+    """Lease each block once, up to the last byte that the descriptors use."""
     extents: dict[BlockId, int] = {}
     shared_blocks = set()
     for arena, flag, _, block, start, length in descriptors:
@@ -121,7 +122,7 @@ def _lease_blocks(descriptors: tuple[BufferDescriptor, ...], memory: SharedMemor
 
 
 def referenced_blocks(entry: Entry, memory: SharedMemoryPool) -> set[BlockId]:
-    """The blocks that an entry holds a reference to.
+    """Return the blocks to which an entry holds a reference.
 
     A descriptor table of an older era is not read: it may be gone, and its blocks need no release.
     """
@@ -153,7 +154,7 @@ _TOMBSTONE: Final = int(PacketKind.TOMBSTONE)
 
 
 def split_chunk(packet: ReceivedPacket) -> list[ReceivedPacket]:
-    """The items of a chunk as packets."""
+    """Return the items of a chunk as packets."""
     return [
         ReceivedPacket(_ITEM if value is not SKIP else _TOMBSTONE, shift_key(packet.key, offset), 1, 0, b"", value)
         for offset, value in enumerate(packet.value)
@@ -162,7 +163,7 @@ def split_chunk(packet: ReceivedPacket) -> list[ReceivedPacket]:
 
 _FRAGMENTED = int(PacketKind.FRAGMENTED)
 _REAL_WAIT_NS = 5_000
-"""A shorter wait found its packet in the pipe: a wake-up takes longer."""
+"""Below this time the packet was already in the pipe, because a wake-up takes longer."""
 
 
 class Receiver:
@@ -183,8 +184,8 @@ class Receiver:
         """`recorder` takes rows of (queue, receive, decode, cost) in ns; `tick` runs while waiting.
 
         With `readonly`, arrays are marked read-only (for stages). With `copy_all`, every buffer is copied out of its
-        block (`mutable: true`); it may be changed at any time. With neither (the training loop), only buffers that
-        another process may still lease are copied.
+        block, and the user may change it at any time (`mutable: true`). With neither (the training loop), only buffers
+        that another process may still lease are copied.
         """
         self._fd = fd
         self._memory = memory
@@ -196,22 +197,22 @@ class Receiver:
         self._wake_event = wake_event
         self._waiter = PipeWaiter(fd, select.EPOLLIN, wake_event)
         self.on_item: Callable[[Key], None] = _ignore_key
-        """Called with an item's key before the item is unpickled, which may kill this process."""
+        """Called with an item's key before the item is unpickled, because unpickling may kill this process."""
         self.unwanted_keys: frozenset[Key] = frozenset()
-        """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
+        """Items that are not unpickled and arrive as None, because they killed their readers or will be skipped."""
         self._packet_kind = _PIPE
         self._receive_ns = 0
-        """The time to unpack the packet in hand, for each of its entries."""
+        """The time to unpack the current packet, divided among its entries."""
         self._entries: list[Entry] = []
-        """The entries of the packet in hand whose turn has not come, the last one first."""
+        """The remaining entries of the current packet, in reverse order."""
         self._chunk_rows: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
-        """Of the chunk in hand, whose times are not recorded yet: durations, ledger entry, items, when opened."""
+        """The current chunk, until its times are recorded: durations, ledger entry, items, time of opening."""
         self._singles: deque[ReceivedPacket] = deque()
-        """The items of the chunk in hand, for `receive_one`."""
+        """The items of the current chunk, for `receive_one`."""
         self._singles_generation = 0
         self._chunk_sent_ns = 0
         self._expects_wait = False
-        """Whether the last packet was waited for: then the next one too, and a read before that would find nothing."""
+        """Whether the last packet needed a wait. If so, the next one probably does too: do not read before the wait."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
@@ -223,11 +224,11 @@ class Receiver:
 
     @property
     def items_in_hand(self) -> int:
-        """How many items `receive_one` returns without a wait and without decoding."""
+        """The number of items that `receive_one` can return without waiting or decoding."""
         return len(self._singles)
 
     def receive_one(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
-        """`receive`, the items of a chunk one by one. `on_item` is called with each key."""
+        """Receive as `receive` does, but return the items of a chunk one by one. `on_item` is called with each key."""
         if self._singles and self._singles_generation != generation:
             self._singles.clear()
         if not self._singles:
@@ -248,12 +249,12 @@ class Receiver:
     def receive(  # noqa: C901 - each call that a small item pays takes half a microsecond
         self, generation: int, timeout_s: float | None = None
     ) -> ReceivedPacket | None:
-        """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
+        """Return the next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
-        A chunk is returned whole; `on_item` is not called for its items, which decoding cannot kill. Entries of older
-        generations are dropped and their blocks released. One of a newer generation is kept until this process has
-        entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError if the entry's
-        item cannot be unpickled.
+        A chunk is returned whole; `on_item` is not called for its items, because decoding them cannot kill the process.
+        Entries of older generations are dropped and their blocks released. An entry of a newer generation is kept until
+        this process enters that generation. Raises TransportError if a packet is damaged, and UnreadableItemError if
+        the entry's item cannot be unpickled.
         """
         if self._chunk_rows is not None:
             self._record_chunk()
@@ -282,7 +283,8 @@ class Receiver:
             entry = entries[-1]
             if entry.generation > generation:
                 if not self._is_interrupted():
-                    # Not on the pipe: it may hold more packets, and this wait would take another reader's wake-up.
+                    # Do not wait on the pipe: it may hold more packets, and this wait would take another reader's
+                    # wake-up.
                     self._wake_event.wait(LEASED_TICK_INTERVAL_S)
                 return None
             entries.pop()
@@ -295,8 +297,8 @@ class Receiver:
     # ------------------------------------------------------------------ reading
 
     def _wait_and_read(self, timeout_s: float | None = None) -> bytes:
-        """Wait for a packet and read it. Returns nothing if interrupted, or after `timeout_s`."""
-        self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
+        """Wait for a packet and read it. Returns b"" if interrupted, or after `timeout_s`."""
+        self._tick()  # before the clock starts: it sends held items, which may wait too
         begin_ns = perf_counter_ns()
         deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
         leased_s = LEASED_TICK_INTERVAL_S
@@ -312,10 +314,10 @@ class Receiver:
                 data = self._waiter.read(wait_s)
                 if data:
                     return data
-                if data is not None:  # at the end of file the pipe is always ready: wait on the event, not to spin
+                if data is not None:  # at the end of file the pipe is always ready: wait on the event to avoid spinning
                     self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
                 self._tick()
-            return read_packet(self._fd) or b""  # what came before the interruption is not lost
+            return read_packet(self._fd) or b""  # keep a packet that came before the interruption
         finally:
             waited_ns = perf_counter_ns() - begin_ns
             self.starved_ns += waited_ns
@@ -356,7 +358,7 @@ class Receiver:
         return ReceivedPacket(_ITEM, entry.key, entry.samples, 0, entry.meta, value)
 
     def _take_buffers(self, entry: Entry) -> tuple[list[Any], list[int], Any, int, int]:
-        """The buffers of an item, the flags of their descriptors, the pickle, the transfer kind, and the bytes."""
+        """Return an item's buffers, the flags of their descriptors, the pickle, the transfer kind, and the bytes."""
         if not entry.descriptors:
             return [], [], entry.data[slice(*entry.pickle_span)], self._packet_kind, entry.nbytes
         copies_shared = not self.is_readonly
@@ -366,7 +368,7 @@ class Receiver:
             )
             self.copied_out_items += copied
             return buffers, flags, pickle_view, *_transfer_kind(entry, buffers)
-        # An item with a single array in a block, the case that must be fast.
+        # The case that must be fast: an item with one array in a block.
         arena, flag, _, block, offset, length = entry.descriptors[0]
         is_shared = bool(flag & SHARED_BLOCK)
         buffer: Any = self._memory.lease_block(arena, block, offset + length, is_shared=is_shared)
@@ -391,7 +393,7 @@ class Receiver:
         now_ns = perf_counter_ns()
         self._chunk_sent_ns = sent_at_ns
         self.queue_ns = queue_ns = begin_ns - sent_at_ns if begin_ns > sent_at_ns else 0
-        kept = count_kept(values)  # the others are no messages
+        kept = count_kept(values)  # tombstones are not messages
         share = max(kept, 1)
         receive_ns, decode_ns = self._receive_ns // share, (now_ns - begin_ns) // share
         row_ns = (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns)
@@ -402,7 +404,7 @@ class Receiver:
         return ReceivedPacket(_CHUNK, key, 1, count, b"", values)
 
     def _record_chunk(self) -> None:
-        """Record the times of a chunk's items, which have waited for those before them: at about equal intervals."""
+        """Record the times of a chunk's items. Each has waited for the items before it, assumed at equal intervals."""
         if self._chunk_rows is None:
             return
         row_ns, ledger_entry, count, opened_ns = self._chunk_rows
@@ -412,7 +414,7 @@ class Receiver:
         self._recorder.add_alike(row_ns, ledger_entry, 0, queue_times_ns)
 
     def _drop_item(self, entry: Entry) -> ReceivedPacket | None:
-        """Take an item off the hop and release its blocks, without a look at its contents."""
+        """Take an item off the hop and release its blocks, without reading its contents."""
         if entry.kind == _FRAGMENTED and self._read_fragments(entry) is None:
             return None
         for arena, block in referenced_blocks(entry, self._memory):
@@ -420,7 +422,7 @@ class Receiver:
         return ReceivedPacket(_ITEM, entry.key, entry.samples, 0, entry.meta, None)
 
     def _pickle_buffers(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
-        """The buffers that pickle itself asks for, in order."""
+        """Return the buffers that pickle itself requests, in order."""
         views = [memoryview(buffer) for buffer, flag in zip(buffers, flags, strict=True) if flag & PICKLE_BUFFER]
         return [view.toreadonly() for view in views] if self.is_readonly else views
 
@@ -444,7 +446,7 @@ class Receiver:
         return body
 
     def close(self) -> None:
-        """Close the waiter. The pipe stays open."""
+        """Record the last chunk and close the waiter. The pipe stays open."""
         self._record_chunk()
         self._waiter.close()
 
@@ -454,7 +456,7 @@ def _ignore_key(_: Key) -> None:
 
 
 def _transfer_kind(entry: Entry, buffers: list[Any]) -> tuple[int, int]:
-    """The transfer kind of an entry as the receiver sees it, and its bytes, including those in blocks."""
+    """Return the transfer kind of an entry for the receiver, and its bytes, including those in blocks."""
     lengths = [length for arena, _, _, _, _, length in entry.descriptors if arena != INLINE_ARENA]
     if not lengths:
         return _PIPE, entry.nbytes

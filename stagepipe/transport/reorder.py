@@ -1,20 +1,21 @@
 """Restores the order of items at an order point: holds early packets and emits leaves in key order. Pure.
 
-An item that a generator divided is a tree of parts. A node is complete when an END_OF_PARTS packet has stated how many
-parts it has, and all of them have been emitted. A chunk is emitted whole: it is the leaves of `count` consecutive
-positions, each of which refers to it. The executable model of the protocol implements the same rules in quadratic time;
-here a packet costs the depth of its key, and a chunk that is the next one a comparison.
+An item that a generator divided is a tree of parts. A node is complete when an END_OF_PARTS packet has stated its
+number of parts and all of them have been emitted. A chunk is emitted whole: it is the leaf at `count` consecutive
+positions, and each position refers to it. The executable model of the protocol implements the same rules in quadratic
+time. Here a packet costs the depth of its key, and the next chunk in order costs one comparison.
 
 Invariants:
-- A position is emitted at most once, whatever arrives: packets before the cursor, and a second one for a position that
-  is held, are rejected. After a seek the same items come again, so both are usual. A chunk of which only a part is new
-  is divided into its items.
-- A position that is emitted early (`any_order`, or emitted before the seek) leaves a tombstone. Without it the item
-  would never end, and the cursor would stay before it for ever.
-- What a leaf yields is removed before it is yielded: the caller may stop at any yield, and the next call goes on behind
-  it. If the order were changed, a stop in between would emit it twice.
-- The end of an item comes after its last leaf, and only then moves `next_item`: a cursor that was moved earlier would
-  lose the rest of the item at the next seek. Who takes the items of a chunk one by one counts them itself.
+- A position is emitted at most once. Packets before the cursor, and a second packet for a held position, are rejected.
+  After a seek the same items come again, so both cases are common. A chunk that is only partly new is divided into its
+  items.
+- A position that is emitted early (with `any_order`, or before the seek) leaves a tombstone. Without it the item would
+  never end, and the cursor would stay before it forever.
+- A leaf is removed before it is yielded: the caller may stop at any yield, and the next call continues behind it. In
+  the opposite order, a stop in between would emit the leaf twice.
+- The end of an item comes after its last leaf, and only the end advances `next_item`: a cursor that advanced earlier
+  would lose the rest of the item at the next seek. A caller that takes the items of a chunk one by one counts them
+  itself.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _CHUNK: Final = int(PacketKind.CHUNK)
 class OrderedEvent(NamedTuple):
     """The next event in order: leaves with their packet (an item, a chunk, a dropped item), or the end of an item.
 
-    The end has no packet. That of a chunk's items is one, with the number of the last.
+    An end has no packet. The items of a chunk share one end, with the number of the last item.
     """
 
     packet: ReceivedPacket | None
@@ -55,10 +56,10 @@ class _PartNode:
 
 
 class ReorderBuffer:
-    """The order of a segment from item `next_item` on; its leaves up to `last_key` have been emitted before.
+    """The order of a segment from item `next_item` on. Its leaves up to `last_key` were emitted earlier.
 
-    With `any_order`, items are emitted as they arrive. Later, in order, come the ends of items, and a tombstone in the
-    position of each item emitted early. `emitted_keys` are leaves after `next_item` that have been emitted before.
+    With `any_order`, items are emitted as they arrive. Their ends come later, in order, and a tombstone takes the
+    position of each item emitted early. `emitted_keys` are leaves after `next_item` that were emitted earlier.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class ReorderBuffer:
         self._last_emitted_item = max((key[0] for key in emitted_keys), default=-1)
         self._is_any_order = any_order
         self.held: dict[int, _PartNode | ReceivedPacket] = {}
-        """What has come, by item; a chunk at each of its items."""
+        """Packets and nodes by item. A chunk is stored at each of its items."""
         self._unordered_packets: deque[ReceivedPacket] = deque()
         self.completed_items = 0
 
@@ -85,7 +86,7 @@ class ReorderBuffer:
         return len(self.held)
 
     def add(self, packet: ReceivedPacket) -> bool:
-        """Add a packet; False if it is rejected, because its positions were emitted already or are occupied."""
+        """Add a packet. Returns False if it is rejected, because its positions were emitted already or are occupied."""
         part, *parts = packet.key
         children = self.held
         first_open = self.next_item
@@ -107,7 +108,7 @@ class ReorderBuffer:
         return part >= first_open and self._insert(children, part, count, packet)
 
     def try_advance(self, packet: ReceivedPacket) -> bool:
-        """Whether `packet` is the next item, or the next items. If so, the order moves past it: `add` is not needed."""
+        """Advance past `packet` if it is the next item or items. Returns whether it was; if so, do not `add` it."""
         first = self.next_item
         if packet.key != (first,) or self._last_key is not None or self._has_emitted_keys():
             return False
@@ -136,7 +137,7 @@ class ReorderBuffer:
             return True
         if node is not None:
             return False
-        if packet.kind == _ITEM and self._was_emitted(packet.key):  # it only completes its position
+        if packet.kind == _ITEM and self._was_emitted(packet.key):  # the packet only completes its position
             packet.kind = PacketKind.TOMBSTONE
             packet.value = None
         if self._is_any_order and packet.kind in {_ITEM, _CHUNK}:
@@ -152,7 +153,7 @@ class ReorderBuffer:
         return (self._last_key is not None and key <= self._last_key) or key in self._emitted_keys
 
     def _may_be_emitted(self, key: Key) -> bool:
-        """Whether some of the leaves from `key` on may have been emitted before the cursor."""
+        """Whether some leaves from `key` on may have been emitted before the cursor."""
         last_key = self._last_key
         return (last_key is not None and key <= last_key) or self._has_emitted_keys()
 
@@ -162,7 +163,7 @@ class ReorderBuffer:
         return bool(self._emitted_keys)
 
     def pop_ready(self) -> Iterator[OrderedEvent]:
-        """The leaves that are ready, in order, each with its packet; after an item's last leaf, an event without one.
+        """Yield the ready leaves in order, each with its packet; after an item's last leaf, an event without a packet.
 
         Iteration may stop at any point: the next call continues there, without duplicates or gaps.
         """
@@ -181,7 +182,7 @@ class ReorderBuffer:
                     return
             else:
                 count = _count_leaves(node)
-                self.held[first] = _PartNode(part_count=0, item_count=count)  # its leaf is emitted now, its end later
+                self.held[first] = _PartNode(part_count=0, item_count=count)  # the leaf is emitted now, the end later
                 if not self._was_emitted(node.key):
                     yield OrderedEvent(node, first)
             _remove(self.held, first, count)
@@ -207,7 +208,7 @@ class ReorderBuffer:
 
 
 def _count_leaves(packet: ReceivedPacket) -> int:
-    """The number of consecutive leaves in a packet: more than one in a chunk, and in the tombstone of one."""
+    """Count the consecutive leaves of a packet: more than one for a chunk or for the tombstone of a chunk."""
     return max(packet.count, 1) if packet.kind in _KINDS_OF_CHUNKS else 1
 
 
@@ -215,7 +216,7 @@ _KINDS_OF_CHUNKS: Final = frozenset((_CHUNK, int(PacketKind.TOMBSTONE)))
 
 
 def _has_any(children: dict[int, _PartNode | ReceivedPacket], first: int, count: int) -> bool:
-    """Whether one of `count` positions from `first` on is occupied."""
+    """Whether any of the `count` positions from `first` on is occupied."""
     return not children.keys().isdisjoint(range(first, first + count))
 
 

@@ -1,7 +1,7 @@
 """The rule of a hop: which of an item's buffers go in the packet, and which through shared memory. Pure.
 
-`TransportRule.place` is the only place where that is decided. The packer executes its `Placement`, the forecast prices
-it and the report explains it. It depends on sizes only, so the packer asks once for each structure of items.
+Only `TransportRule.place` decides this. The packer executes its `Placement`, the forecast prices it, and the report
+explains it. The decision depends only on sizes, so the packer asks once for each structure of items.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 from stagepipe.transport.packet import DESCRIPTOR_BYTES, INLINE_ALIGN_BYTES, PACKET_BYTES, overhead_bytes
 
 PIPE: Final = "pipe"
-"""The config's name of the mode that sends everything through the pipe."""
+"""The config value of the mode that sends everything through the pipe."""
 SHARED_MEMORY: Final = "shared_memory"
-"""The config's name of the mode that sends every buffer through shared memory."""
+"""The config value of the mode that sends every buffer through shared memory."""
 
 MAX_INLINE_BYTES = PACKET_BYTES - 512
-"""The room in a packet besides its header and the pickle of a small dict. Smaller arrays stay in the pickle: the second
+"""The room in a packet after its header and the pickle of a small dict. Smaller arrays stay in the pickle: the second
 copy costs less than a descriptor (3 KB took 14 µs a hop in the pickle, 29 µs with a descriptor)."""
 ALWAYS_PIPE_THRESHOLD_BYTES = 1 << 62
 """The threshold of a hop that sends everything through the pipe."""
@@ -27,21 +27,21 @@ _NO_HEADER = (0, (0,), 1, b"")
 
 
 class Way(Enum):
-    """How a buffer travels."""
+    """The path of a buffer."""
 
     INLINE = "inline"  # in the packet
-    SHARED = "shared"  # handed on in the block where it lies, else copied to one
-    COPIED = "copied"  # copied to a block even if it lies in one: too small to keep all of that in use
+    SHARED = "shared"  # handed on in its block if it is in one, else copied to one
+    COPIED = "copied"  # copied to a block even if it is in one already: too small to keep the whole block in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where the parts of an item go.
 
-    `ways` is of each buffer, in order. `is_pickle_copied`: to a block too. `has_descriptor_table`: so are the
-    descriptors, which do not fit the packet. `in_pieces`: the item goes through the pipe in several packets.
-    `excess_bytes`: by so much it exceeds the only packet that it may use. `low_bytes`, `high_bytes`: a single buffer
-    goes the same way if it has at least and less than so many bytes, and fits the packet where it must.
+    `ways`: for each buffer, in order. `is_pickle_copied`: the pickle is copied to a block too. `has_descriptor_table`:
+    so are the descriptors, which do not fit the packet. `in_pieces`: the item goes through the pipe in several packets.
+    `excess_bytes`: the bytes by which the item exceeds the only packet that it may use. `low_bytes`, `high_bytes`:
+    every single buffer with low <= size < high goes the same way, if it fits the packet where it must.
     """
 
     ways: tuple[Way, ...]
@@ -57,9 +57,9 @@ class Placement:
 class TransportRule:
     """The transport rule of a hop.
 
-    A buffer of `threshold_bytes` or more goes to shared memory. So do all smaller ones if their sum reaches it, and
-    those that do not fit the packet. `large_in_pipe`: an item below the threshold that exceeds a packet goes through
-    the pipe in pieces. `mode` is the config's. `reason` says where the threshold comes from.
+    A buffer of `threshold_bytes` or more goes to shared memory. So do all smaller buffers if their sum reaches the
+    threshold, and those that do not fit the packet. `large_in_pipe`: an item below the threshold that exceeds a packet
+    goes through the pipe in pieces. `mode` is the config value. `reason` states the origin of the threshold.
     """
 
     threshold_bytes: int
@@ -69,7 +69,7 @@ class TransportRule:
 
     @property
     def min_out_of_band_bytes(self) -> int:
-        """Smaller arrays stay in the pickle."""
+        """The size below which arrays stay in the pickle."""
         return 0 if self.mode == SHARED_MEMORY else min(self.threshold_bytes, MAX_INLINE_BYTES)
 
     @property
@@ -84,9 +84,9 @@ class TransportRule:
 
     @property
     def word(self) -> int:
-        """What the supervisor may change in a running pipeline, as one integer on the board.
+        """The part of the rule that the supervisor may change in a running pipeline, as one integer on the board.
 
-        The threshold in bytes, shifted by one, and `large_in_pipe` in the lowest bit.
+        It has the threshold in bytes, shifted by one, and `large_in_pipe` in the lowest bit.
 
         >>> TransportRule(threshold_bytes=4096, large_in_pipe=True).word
         8193
@@ -94,14 +94,15 @@ class TransportRule:
         return self.threshold_bytes << 1 | self.large_in_pipe
 
     def with_word(self, word: int) -> TransportRule:
-        """The rule that another process wrote as `word`."""
+        """Return this rule with the values that another process wrote as `word`."""
         return replace(self, threshold_bytes=word >> 1, large_in_pipe=bool(word & 1))
 
     def place(self, sizes: Sequence[int], pickle_bytes: int, room_bytes: int | None = None) -> Placement:
         """Choose the way of each buffer of an item, from their sizes in bytes.
 
-        `pickle_bytes`: the rest of the item. `room_bytes`: of the packet, after its header and a descriptor for each
-        buffer; by default that of an item without parts and without the cursor of an order point.
+        `pickle_bytes` is the size of the rest of the item. `room_bytes` is the room in the packet after its header and
+        a descriptor for each buffer; by default the room for an item without parts and without the cursor of an order
+        point.
 
         >>> placement = TransportRule(threshold_bytes=3584).place([1_200_000, 2000], pickle_bytes=200)
         >>> [way.value for way in placement.ways], placement.is_pickle_copied
@@ -120,7 +121,7 @@ class TransportRule:
         if inline_bytes < threshold:
             free -= inline_bytes + INLINE_ALIGN_BYTES * len(inline)
             inline.sort(key=lambda index: sizes[index])
-        else:  # each is too small, but one block for all of them is cheaper
+        else:  # each is too small for shared memory, but one block for all of them is cheaper
             for index in inline:
                 ways[index] = Way.COPIED
             inline = []

@@ -1,9 +1,9 @@
-"""The sending end of a hop, with every phase timed. A process has at most one `Sender`.
+"""The sending end of a hop. It times every phase. A process has at most one `Sender`.
 
-What is small shares a message. Consecutive plain items form a chunk (`chunk.py`); other small items and the packets
-without an item are entries; a packet holds several of both, in order. The caller says how many items a message may hold
-(`limit_message`), and calls `flush` before every wait. User code may wait too: while it runs, another thread may call
-`write_late`, which writes what has been held for 10 ms, unless that code keeps the interpreter's lock.
+Small items share a message. Consecutive plain items form a chunk (`chunk.py`); other small items, and packets without
+an item, are entries; a packet holds several of both, in order. The caller limits the items in a message
+(`limit_message`), and calls `flush` before every wait. User code may also wait. While it runs, another thread may call
+`write_late`, which writes items held for 10 ms, unless user code keeps the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -55,68 +55,68 @@ from stagepipe.transport.pipe import PipeWaiter, WakeEvent
 from stagepipe.transport.rule import SHARED_MEMORY, TransportRule
 
 LEASED_TICK_INTERVAL_S = 0.01
-"""The first tick of a wait while this process holds leases; each one takes twice as long as the one before. A block
-that another thread releases meanwhile stays in use for so long, or for as long as the wait has lasted."""
+"""The first tick interval of a wait while this process holds leases; it doubles with each tick. A block that another
+thread releases meanwhile stays in use until the next tick."""
 IDLE_TICK_INTERVAL_S = 0.25
-"""The tick interval of a wait without leases, and the longest with any."""
+"""The tick interval of a wait without leases, and the longest with leases."""
 
 _CHANGEABLE: Final = frozenset({dict, list})
-"""The plain containers that their owner may change."""
+"""The mutable plain containers."""
 _SINGLE_TYPES: Final = frozenset({dict, list, tuple, int, str, float, bool, bytes, type(None)})
 """The types of held items without arrays."""
 _LATE_NS: Final = 10_000_000
-"""What has been held so long is late: the process is busy with something slow."""
+"""Items held for this long are late: the process is busy with something slow."""
 _CHUNK: Final = int(PacketKind.CHUNK)
 _PIPE: Final = int(TransferKind.PIPE)
 _PACKED: Final = int(TransferKind.PACKED)
 
 InterruptCheck = Callable[[], bool]
-"""Called at every tick of a wait. True ends the wait: a seek or the end of the run comes first."""
+"""Called at every tick of a wait. True ends the wait, because a seek or the end of the run comes first."""
 
 
 class EntryTimes(NamedTuple):
-    """The times of an entry, each for one of its items. `first_ns`: when the first was held."""
+    """The times of an entry, per item. `first_ns` is the time at which its first item was held."""
 
     encode_ns: int
     copy_ns: int
     nbytes: int
     first_ns: int
     items: int = 0
-    """Of a chunk, with its tombstones; 0: a single item."""
+    """The items of a chunk, with tombstones; 0 for a single item."""
     kept: int = 0
-    """Of `items`, those that are no tombstones."""
+    """The number of `items` that are not tombstones."""
 
 
 class Sender:
     """The sending end of a hop."""
 
     max_items = 1
-    """How many small items a message may have: see `limit_message`."""
+    """The limit of small items in a message: see `limit_message`."""
     blocked_ns = 0
-    """How long this process has waited for room in the pipe."""
+    """The total time that this process waited for room in the pipe."""
     last_send_ns = 0
-    """What the last write took for each of its items."""
+    """The time of the last write, per item."""
     is_watched = True
     watch: Callable[[], None] | None = None
-    """Called, with `is_watched` set, where something is held and nobody calls `write_late` regularly."""
+    """Called, with `is_watched` set, when something is held and nothing calls `write_late` regularly."""
 
-    # What is held: entries, and after them the chunk in the making. `_lock` guards it against `write_late`.
+    # Held data: entries, then the chunk in the making. `_lock` guards it against `write_late`.
     _count = 0
-    """How many items and packets; too many after `write_late`."""
+    """The number of held items and packets; too high after `write_late`."""
     _nbytes = 0
-    """The most bytes that they take; too many after `write_late`. Means nothing while none are held, as `_next_key`."""
+    """An upper bound of their bytes; too high after `write_late`. Undefined if `_count` is 0, like `_next_key`."""
     _room_bytes = MAX_ENTRY_BYTES
-    """More than a packet's: the chunk goes into a block, and no entries are held."""
+    """If above MAX_ENTRY_BYTES, the chunk goes into a block and no entries are held."""
     _first_ns = 0
-    """When the first was held."""
+    """The time at which the first was held."""
     _chunk_key: Key = ()
     _chunk_ns = 0
     _next_key: Key = ()
     """The key that continues the chunk."""
     _hold_ns = 0
-    """What an item took to be held: the second one of a message if there is one, as the first one finds cold caches."""
+    """The time to hold an item: the second item of a message if it has two, because the first finds cold caches."""
     _was_held = False
-    """Whether anything was held since `write_late` has looked."""
+    """Whether anything was held since the last call of `write_late`."""
 
     _generation = 0
     _max_array_bytes = 0
@@ -135,8 +135,8 @@ class Sender:
     ) -> None:
         """`recorder` takes rows of (encode, copy, pack_wait, send, send_wait) in ns; `tick` runs while waiting.
 
-        `rule_word`: where the supervisor may change the rule while the hop runs, see `TransportRule.word`. `wake_event`
-        ends the current wait, so that `is_interrupted` is checked again.
+        `rule_word` is the place where the supervisor may change the rule during the run, see `TransportRule.word`.
+        `wake_event` ends the current wait, so that `is_interrupted` is checked again.
         """
         self._fd = fd
         self._memory = memory
@@ -158,17 +158,17 @@ class Sender:
         self._times: list[EntryTimes] = []
         self._values: list[Any] = []
         self._late_records: list[tuple[list[EntryTimes], int]] = []
-        """Written by `write_late`, and not recorded yet: times, when."""
+        """Writes of `write_late` that are not recorded yet: (times, time of writing)."""
 
-    # ------------------------------------------------------------------ what is held
+    # ------------------------------------------------------------------ holding items
 
     def limit_message(self, max_items: int) -> None:
-        """Let up to `max_items` small items share a message; 1: each is written at once. `flush` before every wait."""
+        """Let up to `max_items` small items share a message; 1 writes each at once. Call `flush` before every wait."""
         self.max_items = max_items
         self._max_array_bytes = self._min_out_of_band_bytes if max_items > 1 else 0
 
     def start_generation(self, generation: int) -> None:
-        """Begin a generation. What is held is of an older one, and dropped."""
+        """Begin a generation. Drops held data, which belongs to an older one."""
         with self._lock:
             self._entries = []
             self._times = []
@@ -178,14 +178,14 @@ class Sender:
         self._generation = generation
 
     def add(self, value: Any, key: Key) -> bool | None:  # noqa: C901, PLR0912 - no call that each item would pay
-        """Hold a plain item, or SKIP for a dropped one, as the next of a chunk. False where `send` must take it.
+        """Hold a plain item, or SKIP for a dropped one, as the next item of a chunk. False if `send` must take it.
 
-        It counts for one sample. None if a write was interrupted: all is then dropped.
+        The item counts for one sample. Returns None if a write was interrupted; all held data is then dropped.
         """
         if not self._makes_chunks:
             return False
         count = self._count
-        begin_ns = perf_counter_ns() if count <= 1 else 0  # two in each message are timed
+        begin_ns = perf_counter_ns() if count <= 1 else 0  # two items of each message are timed
         if value is SKIP:
             nbytes = GAP_BYTES
         else:
@@ -195,7 +195,7 @@ class Sender:
             if nbytes < 0:
                 value, nbytes = hold_arrays(value), -nbytes
             elif type(value) in _CHANGEABLE:
-                value = value.copy()  # the stage may change its own
+                value = value.copy()  # the stage may change the original
         if not count:
             self._nbytes = CHUNK_BYTES + KEY_PART_BYTES * len(key)
             if nbytes > MAX_PACKET_ITEM_BYTES:
@@ -203,7 +203,7 @@ class Sender:
         elif key != self._next_key or self._nbytes + nbytes > self._room_bytes:
             if not self._begin_chunk(nbytes, key):
                 return None
-            begin_ns, count = 0, self._count  # what that has written is not the time of this item
+            begin_ns, count = 0, self._count  # do not count the write as time of this item
         with self._lock:
             values = self._values
             if not values:
@@ -219,14 +219,14 @@ class Sender:
         self._nbytes = held_bytes = self._nbytes + nbytes
         if begin_ns and count > 1:
             self._hold_ns = perf_counter_ns() - begin_ns
-        if count >= self.max_items or held_bytes + nbytes > self._room_bytes:  # the next probably has this one's size
+        if count >= self.max_items or held_bytes + nbytes > self._room_bytes:  # assumes the next item has this size
             return self._write_held() or None
         if not self.is_watched:
             self._start_watch()
         return True
 
     def add_numbers(self, numbers: Sequence[int], key: Key) -> bool | None:
-        """Write consecutive items, each an `int` of at most 64 bits, as one chunk. The results are those of `add`."""
+        """Write consecutive items, `int` values of at most 64 bits, as one chunk. Returns the same results as `add`."""
         if not self._makes_chunks:
             return False
         if not self.flush():
@@ -240,7 +240,7 @@ class Sender:
         return self._write_held() or None
 
     def _write_single(self, item: int, value: Any) -> bool:
-        """Write a chunk of one item without parts: the latency of an item that somebody waits for."""
+        """Write a chunk of one item without parts. Fast, because a reader waits for this item."""
         begin_ns = perf_counter_ns()
         data = encode_single(value)
         encoded_ns = perf_counter_ns()
@@ -259,7 +259,7 @@ class Sender:
         return True
 
     def _begin_chunk(self, nbytes: int, key: Key) -> bool:
-        """Make room for an item that does not continue the chunk. False if interrupted."""
+        """Make room for an item that does not continue the chunk. Returns False if interrupted."""
         chunk_bytes = CHUNK_BYTES + KEY_PART_BYTES * len(key)
         is_large = nbytes > MAX_PACKET_ITEM_BYTES
         with self._lock:
@@ -273,7 +273,7 @@ class Sender:
         return True
 
     def _close_chunk(self) -> None:
-        """Make the chunk an entry, so that other entries can follow. One for a block stays. Under the lock."""
+        """Turn the chunk into an entry, so that others can follow. A chunk for a block stays. Needs the lock."""
         if self._values and self._room_bytes == MAX_ENTRY_BYTES:
             entry, times = self._pack_chunk(self._chunk_key, self._values)
             self._values = []
@@ -285,9 +285,9 @@ class Sender:
         self._next_key = ()
 
     def _hold_entry(self, entry: bytes, times: EntryTimes | None, *, is_last: bool = False) -> bool:
-        """Hold an entry, or write it with what is held; False if that was interrupted. `is_last`: nothing follows."""
+        """Hold an entry, or write it with all held data. False if interrupted. `is_last`: write now, nothing follows."""
         now_ns = perf_counter_ns() if times is None else times.first_ns
-        if self.max_items == 1 and not self._count:  # what an item costs that is not held
+        if self.max_items == 1 and not self._count:  # avoids the cost of holding
             return self._write_and_record(join_entries((entry,), now_ns), [] if times is None else [times], now_ns, 1)
         with self._lock:
             self._close_chunk()
@@ -313,16 +313,16 @@ class Sender:
             self.watch()
 
     def flush(self) -> bool:
-        """Write what is held. False if interrupted; it is then dropped."""
+        """Write all held data. Returns False if interrupted; the data is then dropped."""
         return not self._count or self._write_held()
 
-    # ------------------------------------------------------------------ an item that is not plain
+    # ------------------------------------------------------------------ sending items that are not plain
 
     def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
-        """Send the item in `item_box`, or hold it, and empty the box. False if interrupted; it is then dropped.
+        """Send or hold the item in `item_box`, and empty the box. False if interrupted; the item is then dropped.
 
-        The box releases the item before it is sent, so that buffers which nobody else holds are handed over without a
-        copy. Raises what pickling the item raises, ArenaFullError, or TransportError; then no part of the item is kept.
+        The box releases the item before it is sent, so that buffers without another holder are handed over without a
+        copy. Raises the exception of pickling, ArenaFullError or TransportError; then no part of the item is kept.
         """
         begin_ns = perf_counter_ns()
         self._encoder.encode(item_box[0])
@@ -339,7 +339,7 @@ class Sender:
         return self._hold_entry(entry, EntryTimes(encode_ns, made_ns - encoded_at_ns, len(entry), made_ns))
 
     def _send_alone(self, header: PacketHeader, encode_ns: int) -> bool:
-        """Send the encoded item in a packet of its own, after what is held back."""
+        """Send the encoded item in its own packet, after all held data."""
         encoder = self._encoder
         packer = self._packer
         try:
@@ -376,13 +376,13 @@ class Sender:
     def send_marker(
         self, kind: PacketKind, generation: int, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b""
     ) -> bool:
-        """Send an entry without an item, or hold it back; False if interrupted. A segment's end is sent at once."""
+        """Send or hold an entry without an item. Returns False if interrupted. The end of a segment is sent at once."""
         header = (generation, key, samples, meta)
         entry = pack_entry(kind, header, 0, count_or_bytes=count)
         check_entry_fits(entry, header)
         return self._hold_entry(entry, None, is_last=kind == PacketKind.END_OF_SEGMENT)
 
-    # ------------------------------------------------------------------ what is held is written
+    # ------------------------------------------------------------------ writing held data
 
     def _write_held(self) -> bool:
         with self._lock:
@@ -410,7 +410,7 @@ class Sender:
         return self._write_and_record(join_entries(entries, begin_ns), times, begin_ns, len(entries))
 
     def _pack_chunk(self, key: Key, values: list[Any]) -> tuple[bytes, EntryTimes]:
-        """The entry of a chunk, and its times."""
+        """Return the entry of a chunk, and its times."""
         begin_ns = perf_counter_ns()
         data = encode_chunk(values)
         kept = count_kept(values)
@@ -426,7 +426,7 @@ class Sender:
         return entry, EntryTimes(encode_ns, 0, len(entry) // count, self._chunk_ns, len(values), kept)
 
     def _write_large_chunk(self, key: Key, values: list[Any]) -> bool:
-        """Write a chunk that may exceed a packet: in a block, or in several packets where it has no memory."""
+        """Write a chunk that may exceed a packet: in a block, or in several packets if the arena is full."""
         blocks, kept = self._chunk_blocks, count_kept(values)
         count = max(kept, 1)
         blocks.block_ids = []
@@ -463,7 +463,7 @@ class Sender:
         return is_written
 
     def _split_chunk(self, key: Key, values: list[Any]) -> list[tuple[bytes, EntryTimes]]:
-        """`_pack_chunk` for a chunk that may exceed a packet: entries that each fit one."""
+        """Pack a chunk that may exceed a packet into entries that each fit a packet."""
         entry, times = self._pack_chunk(key, values)
         if len(entry) <= MAX_ENTRY_BYTES:
             return [(entry, times)]
@@ -481,9 +481,9 @@ class Sender:
         return True
 
     def _record(self, times: list[EntryTimes], begin_ns: int, wait_ns: int) -> None:
-        """Record the entries of a packet written at `begin_ns`; `wait_ns`: an item's share of the wait.
+        """Record the entries of a packet written at `begin_ns`. `wait_ns` is each item's share of the wait.
 
-        The items of a chunk were held one after the other, at about equal intervals.
+        The items of a chunk are assumed to have been held one after the other, at equal intervals.
         """
         recorder, send_ns, counts = self._recorder, self.last_send_ns, self.counts
         kind = _PIPE if len(times) == 1 and times[0].items <= 1 else _PACKED
@@ -504,9 +504,10 @@ class Sender:
             recorder.add_alike((encode_ns, copy_ns, 0, send_ns, wait_ns), ledger_entry, 2, held_times_ns)
 
     def write_late(self) -> bool:
-        """Write what has been held too long, if that needs no wait. Returns whether anything is or was held.
+        """Write data that was held too long, if that needs no wait. Returns whether anything is or was held.
 
-        On another thread, which may not allocate a block: a chunk that exceeds a packet goes in several.
+        This runs on another thread, which must not allocate blocks: a chunk that exceeds a packet is split into
+        several.
         """
         with self._lock:
             was_held = self._was_held or bool(self._entries or self._values)
@@ -533,7 +534,7 @@ class Sender:
     # ------------------------------------------------------------------ a large item through the pipe
 
     def _pack_announcement(self, header: PacketHeader) -> tuple[bytearray, bytearray]:
-        """The packet that announces a large item, and the item's body."""
+        """Return the packet that announces a large item, and the item's body."""
         encoder = self._encoder
         counts = self.counts
         body = encode_body(
@@ -548,7 +549,7 @@ class Sender:
         return pack(PacketKind.FRAGMENTED, header, count_or_bytes=len(body)), body
 
     def _write_fragments(self, body: bytearray, generation: int, waited_ns: int) -> int:
-        """Write a body in fragments. Returns `waited_ns` plus its own waits; -1 if interrupted."""
+        """Write a body in fragments. Returns `waited_ns` plus the waits of this call; -1 if interrupted."""
         for fragment in split_into_fragments(body, generation):
             try:
                 os.writev(self._fd, fragment)
@@ -559,10 +560,10 @@ class Sender:
                 waited_ns += wait_ns
         return waited_ns
 
-    # ------------------------------------------------------------------ the writes
+    # ------------------------------------------------------------------ writing packets
 
     def _write_packet(self, packet: bytes | bytearray, begin_ns: int) -> int:
-        """Write a packet. Returns how many ns since `begin_ns` it waited for room in the pipe; -1 if interrupted."""
+        """Write a packet. Returns the wait for room in the pipe, in ns since `begin_ns`; -1 if interrupted."""
         try:
             os.write(self._fd, packet)
         except BlockingIOError:
@@ -570,7 +571,7 @@ class Sender:
         return 0
 
     def _try_write(self, packet: bytearray) -> bool:
-        """Write a packet if there is room for it. Returns whether there was."""
+        """Write a packet if the pipe has room. Returns whether it had."""
         try:
             os.write(self._fd, packet)
         except BlockingIOError:

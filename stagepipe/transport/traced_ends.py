@@ -1,6 +1,6 @@
-"""The two ends of a hop in a run that is traced: they also write what they did into the trace of their process.
+"""The two ends of a hop in a traced run: they also write their work into the trace of their process.
 
-A run without a trace uses `Sender` and `Receiver` themselves, and pays nothing for this.
+An untraced run uses `Sender` and `Receiver` themselves, without extra cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stagepipe.transport.packet import PacketKind
 from stagepipe.transport.receiver import ReceivedPacket, Receiver
 from stagepipe.transport.sender import Sender
 
-# As plain integers: each use of a member of an enum as a number takes 0.1 us.
+# Plain integers: each use of an enum member as a number takes 0.1 us.
 _ITEM = int(PacketKind.ITEM)
 _RECEIVE = int(TraceKind.RECEIVE)
 _SEND = int(TraceKind.SEND)
@@ -46,17 +46,17 @@ class RowObserver(DurationRecorder):
 
 
 class TracedSender(Sender):
-    """A sender that traces each item, and each write of items that were held back."""
+    """A sender that traces each item, and each write of held items."""
 
     def __init__(self, trace: TraceBuffer, *args: Any) -> None:
-        """`args`: those of `Sender`."""
+        """`args` are the arguments of `Sender`."""
         fd, memory, rule, wake_event, is_interrupted, recorder, *others = args
         self._trace = trace
         self._rows = RowObserver(recorder)
         super().__init__(fd, memory, rule, wake_event, is_interrupted, self._rows, *others)
 
     def add(self, value: Any, key: Key) -> bool | None:
-        """`Sender.add`, traced."""
+        """Trace `Sender.add`."""
         count = self._rows.count
         begin_ns = perf_counter_ns()
         is_held = super().add(value, key)
@@ -65,7 +65,7 @@ class TracedSender(Sender):
         return is_held
 
     def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
-        """`Sender.send`, traced."""
+        """Trace `Sender.send`."""
         if self._trace.generation != generation:
             self._trace.enter_generation(generation)
         count = self._rows.count
@@ -75,15 +75,15 @@ class TracedSender(Sender):
         return is_sent
 
     def start_generation(self, generation: int) -> None:
-        """`Sender.start_generation`, in the trace too."""
+        """Enter the generation in the trace too."""
         super().start_generation(generation)
         self._trace.enter_generation(generation)
 
     def _trace_item(self, begin_ns: int, key: Key, count: int, *, is_failed: bool) -> None:
-        """Trace an item that is sent, or held. `count`: the rows before it."""
+        """Trace an item that was sent or held. `count` is the number of rows before it."""
         trace, rows, end_ns = self._trace, self._rows, perf_counter_ns()
         written = rows.count - count
-        if written == 1 and rows.last_row_ns and not self._count:  # this item only
+        if written == 1 and rows.last_row_ns and not self._count:  # only this item
             encode_ns, copy_ns, _, send_ns, wait_ns = rows.last_row_ns
             first, second = pack_durations(encode_ns, copy_ns), pack_durations(send_ns, wait_ns)
             trace.add(_SEND, begin_ns, end_ns, key, 0, first, second)
@@ -91,7 +91,7 @@ class TracedSender(Sender):
             trace.add(_SEND, begin_ns, end_ns, key, 0, 0, 0, written, is_failed=is_failed)
 
     def flush(self) -> bool:
-        """`Sender.flush`, traced if anything was written."""
+        """Trace `Sender.flush` if anything was written."""
         count = self._rows.count
         begin_ns = perf_counter_ns()
         is_written = super().flush()
@@ -105,7 +105,7 @@ class TracedReceiver(Receiver):
     """A receiver that traces each item and each wait."""
 
     def __init__(self, trace: TraceBuffer, *args: Any, **options: Any) -> None:
-        """`args`, `options`: those of `Receiver`."""
+        """`args` and `options` are the arguments of `Receiver`."""
         fd, memory, wake_event, is_interrupted, recorder, *tick = args
         self._trace = trace
         self._rows = RowObserver(recorder)
@@ -113,7 +113,7 @@ class TracedReceiver(Receiver):
         super().__init__(fd, memory, wake_event, is_interrupted, self._rows, *tick, **options)
 
     def receive_one(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
-        """`Receiver.receive_one`, traced. A process with a trace takes each item by itself."""
+        """Trace `Receiver.receive_one`. A traced process takes each item separately."""
         trace, rows = self._trace, self._rows
         if trace.generation != generation:
             trace.enter_generation(generation)
@@ -140,10 +140,10 @@ class TracedReceiver(Receiver):
 
 
 def make_receiver(trace: TraceBuffer | None, *args: Any, **options: Any) -> Receiver:
-    """Return a `Receiver` with these arguments, one that is traced if there is a trace."""
+    """Return a `Receiver` with these arguments; a traced one if there is a trace."""
     return Receiver(*args, **options) if trace is None else TracedReceiver(trace, *args, **options)
 
 
 def make_sender(trace: TraceBuffer | None, *args: Any) -> Sender:
-    """Return a `Sender` with these arguments, one that is traced if there is a trace."""
+    """Return a `Sender` with these arguments; a traced one if there is a trace."""
     return Sender(*args) if trace is None else TracedSender(trace, *args)

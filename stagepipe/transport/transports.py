@@ -1,13 +1,12 @@
-"""The socket for ways to move buffers: what a hop needs of one, and the names under which hops find them.
+"""The interface for ways to move buffers, and the names under which hops find them.
 
-Three ways are built in. The pipe carries what is in the packet; shared memory carries the blocks of a
-`SharedMemoryPool`; between fused stages an item is the argument of a function call, and nothing moves. They are no
-subclasses of `Transport`: two of them place no buffer, and a block holds several buffers, counts its references and
-belongs to an era, which a ticket does not.
+Three ways are built in. The pipe carries packets; shared memory carries the blocks of a `SharedMemoryPool`; between
+fused stages an item is a function argument, and nothing moves. They are not subclasses of `Transport`: two of them
+place no buffer, and unlike a ticket, a block holds several buffers, counts its references and belongs to an era.
 
 Any other way is a `Transport`: register it under the name that a config sets as `transport.mode`. The packet still goes
-through the hop's pipe and names the buffers by their tickets, so order, seeks and the balance between workers are no
-concern of a transport.
+through the hop's pipe and names the buffers by their tickets. So a transport does not handle order, seeks or load
+balancing.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from numpy.typing import NDArray
 from stagepipe.core import UsageError, import_target
 
 FIRST_CARRIED_ARENA = 0xFF00
-"""The arena number, in descriptors, of the first transport of a run. Those of processes are smaller."""
+"""The arena number, in descriptors, of the first transport of a run. Arenas of processes have smaller numbers."""
 TICKET_BASE = 1 << 62
-"""Added to tickets in descriptors: so they belong to no era of an arena, and none of them is older than a seek."""
+"""The offset of tickets in descriptors. It is above all arena offsets, so no ticket is older than the current era."""
 
 
 class Transport(ABC):
-    """A way to move buffers from one process of a run to another. Each end of it gets what `prepare` returned.
+    """A way to move buffers from one process of a run to another. Each end gets the return value of `prepare`.
 
-    A process may have several ends. A ticket names a placed buffer in all processes: an integer of at least 0 and less
-    than 2**62. It belongs to one process at a time: to the one that placed it, then to the packet, then to the one that
-    reads the packet. What a process that has died still held is freed by `reclaim`.
+    A process may have several ends. A ticket names a placed buffer in all processes: an integer of at least 0 and below
+    2**62. One process at a time owns it: first the one that placed it, then the packet, then the one that reads the
+    packet. `reclaim` frees the buffers of processes that have died.
     """
 
     name: ClassVar[str]
-    """The value of `transport.mode`, and the word for it in the plan and in the report."""
+    """The value of `transport.mode`, also used in the plan and in the report."""
 
     @classmethod
     def prepare(cls) -> str:
-        """Make what all processes share, in the caller's process before the workers start. Returns how to find it."""
+        """Create the shared state, in the caller's process before the workers start. Returns the way to find it."""
         return ""
 
     @classmethod
@@ -51,60 +50,60 @@ class Transport(ABC):
 
     @classmethod
     def reclaim(cls, shared: str) -> None:
-        """Remove what belongs to processes that have died. Called when no packet of before their death is left."""
+        """Remove the buffers of processes that have died. Called when no packet from before their death is left."""
         del shared
 
     @classmethod
     @abstractmethod
     def estimate_ns(cls, nbytes: int) -> int:
-        """The cost in ns of carrying a buffer of `nbytes`, both sides added."""
+        """Estimate the cost in ns of carrying a buffer of `nbytes`, on both sides together."""
 
     @abstractmethod
     def __init__(self, shared: str) -> None:
-        """Open this process's end of what `prepare` made."""
+        """Open this process's end. `shared` is the return value of `prepare`."""
 
     @abstractmethod
     def place(self, data: NDArray[np.uint8]) -> int:
-        """Copy a buffer to where another process can take it over. Returns its ticket."""
+        """Copy a buffer to a location from which another process can take it over. Returns its ticket."""
 
     @abstractmethod
     def take_over(self, ticket: int, nbytes: int) -> NDArray[np.uint8]:
-        """The buffer of a ticket that came with a packet: writable, and valid while an array views it."""
+        """Return the buffer of a ticket that came with a packet: writable, and valid while an array views it."""
 
     def hand_on(self, ticket: int) -> bool:
-        """Let a second process take a buffer over which this one still reads. False: it is copied instead."""
+        """Let a second process take over a buffer that this process still reads. False makes the caller copy it."""
         del ticket
         return False
 
     @abstractmethod
     def release(self, ticket: int) -> None:
-        """Free a buffer: no array views it any longer, or its packet was dropped."""
+        """Free a buffer that no array views any longer, or whose packet was dropped."""
 
 
 _targets: dict[str, str] = {}
-"""The import paths of the registered transports, by name."""
+"""Import paths of the registered transports, by name."""
 
 
 def register_transport(name: str, target: str) -> None:
     """Make `transport.mode: NAME` known in this process. The plan carries `target`, so that workers find the class.
 
-    `target`: the import path of a subclass of `Transport`, such as `my_package.rdma:RdmaTransport`.
+    `target` is the import path of a subclass of `Transport`, such as `my_package.rdma:RdmaTransport`.
     """
     _targets[name] = target
 
 
 def list_transports() -> tuple[str, ...]:
-    """The names of the registered transports."""
+    """Return the names of the registered transports."""
     return tuple(_targets)
 
 
 def find_transport_target(name: str) -> str:
-    """The import path of a registered transport; empty for a built-in one."""
+    """Return the import path of a registered transport; empty for a built-in one."""
     return _targets.get(name, "")
 
 
 def load_transport(target: str, config_dir: Path | None = None) -> type[Transport]:
-    """The class at an import path. Raises UsageError if it is no transport."""
+    """Return the class at an import path. Raises UsageError if it is not a subclass of `Transport`."""
     loaded: Any = import_target(target, config_dir)
     if not isinstance(loaded, type) or not issubclass(loaded, Transport):
         raise UsageError(f"{target} is no transport: it is no subclass of stagepipe.transport.Transport")
@@ -112,7 +111,7 @@ def load_transport(target: str, config_dir: Path | None = None) -> type[Transpor
 
 
 def open_transports(prepared: Iterable[tuple[str, str]], config_dir: Path | None = None) -> dict[int, Transport]:
-    """This process's ends of a run's transports, by arena number. `prepared`: their targets, and what all share."""
+    """Open this process's ends of a run's transports, by arena number. `prepared` has (target, shared) pairs."""
     return {
         FIRST_CARRIED_ARENA + index: load_transport(target, config_dir)(shared)
         for index, (target, shared) in enumerate(prepared)
