@@ -1,18 +1,18 @@
 """The processes of a local run: the supervisor, its workers and the caller's reader.
 
-The supervisor has a thread in the caller's process. Each worker is a process of its own. The consumer reads on the
-caller's own thread. The folders, from top to bottom (import-linter holds the order):
+The supervisor is a thread in the caller's process. Each worker is a separate process. The consumer reads on the
+caller's own thread. The folders, from top to bottom (import-linter enforces the order):
 
-snapshot      everything that others ask of a run, as frozen values; in the caller's process
+snapshot      the data of a run for all other modules, as frozen values; in the caller's process
 consumer      reads the last hop and delivers items in order; in the caller's process
-supervisor    starts workers, restarts those that die, and ends them; in the caller's process
+supervisor    starts, restarts and ends workers; in the caller's process
 worker        the main loop of a worker process and its roles: source, stage, order point
-dead_letters  skipped items: written where they fail, kept in the caller's process
-fork_server   forks workers in milliseconds, from a process that has imported what they need
-execution     what runs on an item: stages, sources, retries, seeding; in workers and inline
+dead_letters  skipped items: written in the process where they failed, kept in the caller's process
+fork_server   forks workers in milliseconds, from a process that has imported their modules
+execution     runs stages, sources, retries and seeding on items; in workers and inline
 flow          backpressure, and leases on blocks of older eras; in workers and in the caller's process
-attach        how another process comes into a run: a private socket that hands out descriptors; both ends
-logs          what workers print and log, from the worker to the caller
+attach        attaches another process to a run: a private socket hands out descriptors; both ends
+logs          carries output and log records from the workers to the caller
 protocol      messages, worker specs, lineage, keys and errors; shared by all processes
 """
 

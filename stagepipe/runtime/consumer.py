@@ -1,8 +1,8 @@
 """The caller's end of a run: an order point at the end of the last hop, whose outputs are the pipeline's items.
 
-In the caller's process, on the thread that iterates. The Consumer yields the items of an epoch and enters seeks. A
-HopReader receives its packets, a GenerationDelivery puts those of one generation in order, a position follows the
-cursor behind the last item delivered, and DeliveryStatistics count what was delivered when.
+It runs in the caller's process, on the thread that iterates. The Consumer yields the items of an epoch and enters
+seeks. A HopReader receives the packets. A GenerationDelivery puts the packets of one generation in order. A position
+tracks the cursor after the last delivered item. DeliveryStatistics counts and times deliveries.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from stagepipe.transport import (
 
 _CHUNK: Final = int(PacketKind.CHUNK)
 _MAX_DELIVERY_POINTS = 512
-"""Points of the delivery curve that are kept; then every other one is dropped, and the stride doubles."""
+"""The points of the delivery curve to keep. At this number, every other point is dropped and the stride doubles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverySnapshot:
-    """The deliveries of a run at one moment: a field for each `DeliveryCounter`, by its name, and two more.
+    """The deliveries of a run at one moment. Each `DeliveryCounter` has a field of its name; two fields are extra.
 
-    `points` are (ns since the start, samples delivered so far).
+    `points` are pairs: (ns since the start, samples delivered so far).
     """
 
     started_ns: int
@@ -78,7 +78,7 @@ class DeliverySnapshot:
 
 
 def read_deliveries(words: memoryview) -> DeliverySnapshot:
-    """Return what `DeliveryStatistics.publish` last wrote; it writes neither the first wait nor the points."""
+    """Return the last values of `DeliveryStatistics.publish`. They lack the first wait and the points."""
     fields: dict[str, Any] = {counter.name.lower(): words[counter] for counter in DeliveryCounter}
     return DeliverySnapshot(**fields)
 
@@ -89,12 +89,12 @@ class DeliveryCurve:
     def __init__(self) -> None:
         self.points: list[tuple[int, int]] = []
         self._stride = 1
-        """A point is at least so many items behind the one before."""
+        """The least number of items between two points."""
         self.next_item = 0
-        """The first item that may give the next point."""
+        """The first item that may add the next point."""
 
     def add(self, elapsed_ns: int, samples: int, item: int) -> None:
-        """Add the point of the delivery of `item`, with which there are `samples`."""
+        """Add the point for the delivery of `item`; `samples` includes it."""
         self.points.append((elapsed_ns, samples))
         if len(self.points) >= _MAX_DELIVERY_POINTS:
             self.points = self.points[::2]
@@ -103,7 +103,7 @@ class DeliveryCurve:
 
 
 class OutsideClock:
-    """The time outside any iteration since the first one: between epochs, and after the last."""
+    """Measures the time outside any iteration since the first one: between epochs, and after the last."""
 
     def __init__(self) -> None:
         self._elapsed_ns = 0
@@ -111,33 +111,33 @@ class OutsideClock:
         self._iteration = 0
 
     def begin_iteration(self) -> int:
-        """An iteration begins. Returns its number for `end_iteration`."""
+        """Record that an iteration begins. Returns its number for `end_iteration`."""
         self._elapsed_ns = self.read(perf_counter_ns())
         self._ended_at_ns = 0
         self._iteration += 1
         return self._iteration
 
     def end_iteration(self, iteration: int) -> None:
-        """An iteration has ended. Ignored if the next one has begun already."""
+        """Record that an iteration has ended. Ignored if the next one has begun already."""
         if iteration == self._iteration:
             self._ended_at_ns = perf_counter_ns()
 
     def read(self, now_ns: int) -> int:
-        """Nanoseconds outside any iteration so far."""
+        """Return the nanoseconds outside any iteration so far."""
         return self._elapsed_ns + (now_ns - self._ended_at_ns if self._ended_at_ns else 0)
 
 
 _Slice = tuple[list[Any], int, int, int, int, int, int]
-"""Values that the caller takes one after another, how many there were, the samples and the time at the first of them;
-and what was counted before it: items, samples, busy time. The counts of a moment follow from how many values are left,
-so nothing is counted for each item. A plain tuple, because it is made for each packet."""
+"""Values that the caller takes one after another, their initial number, the samples of each, and the time at the start.
+Then the earlier counts: items, samples, busy time. Current counts follow from the number of values left, so nothing is
+counted per item. A plain tuple, because one is made for each packet."""
 
 
 class DeliveryStatistics:
-    """Counts what is delivered, and times the consumer's waits and its caller's work. Times are in ns."""
+    """Counts deliveries, and times the consumer's waits and its caller's work. Times are in ns."""
 
     def __init__(self, started_ns: int | None = None) -> None:
-        """The run started at `started_ns` (`perf_counter_ns`); None: it starts now."""
+        """The run started at `started_ns` (`perf_counter_ns`), or starts now if it is None."""
         self._started_ns = started_ns or perf_counter_ns()
         self._ended_ns = 0
         self.items = 0
@@ -145,24 +145,24 @@ class DeliveryStatistics:
         self._first_item_ns = 0
         self._first_wait_ns = 0
         self.wait_ns = 0
-        """Time in which the consumer waited for an item."""
+        """The time that the consumer waited for items."""
         self.busy_ns = 0
-        """Time in which the caller worked on an item."""
+        """The time that the caller worked on items."""
         self.files = 0
         """Files that sinks have written."""
         self._slice: _Slice | None = None
-        """What the caller takes now. Replaced as a whole, because another thread takes snapshots."""
+        """The slice that the caller is taking. Replaced as a whole, because another thread takes snapshots."""
         self._curve = DeliveryCurve()
         self.outside_clock = OutsideClock()
 
     def begin_slice(self, values: list[Any], samples_each: int, now_ns: int) -> None:
-        """From now on the caller takes `values`, which get shorter, and works on each. The first is taken at once."""
+        """Record that the caller begins to take `values`, which shrinks, and to work on each; the first at once."""
         self._slice = (values, len(values), samples_each, now_ns, self.items, self._samples, self.busy_ns)
         if self.items >= self._curve.next_item:
             self._note_item(now_ns, samples_each)
 
     def end_slice(self, now_ns: int) -> None:
-        """The caller has taken what is missing of `values`, and worked on it until now."""
+        """Count the values that the caller took from the slice, and its work until now."""
         if self._slice is not None:
             self.items, self._samples, self.busy_ns = _count_slice(self._slice, now_ns)
             self._slice = None
@@ -183,19 +183,19 @@ class DeliveryStatistics:
         self._curve.add(elapsed_ns, self._samples + samples, self.items)
 
     def end(self) -> None:
-        """The run ends now: its clocks stop."""
+        """Stop the clocks, because the run ends now."""
         self._ended_ns = perf_counter_ns()
 
     def publish(self, words: memoryview) -> None:
-        """Write what was counted so far to the board's words of `DeliveryCounter`."""
+        """Write the current counts to the board's words of `DeliveryCounter`."""
         snapshot = self.take_snapshot()
         for counter in DeliveryCounter:
             words[counter] = getattr(snapshot, counter.name.lower())
 
     def take_snapshot(self) -> DeliverySnapshot:
-        """Return what was counted so far, the items of the slice that the caller has in hand included."""
+        """Return the current counts, including the items taken from the current slice."""
         now_ns = self._ended_ns or perf_counter_ns()
-        current = self._slice  # before the counts, to which it is added before it is None
+        current = self._slice  # read before the counts: `end_slice` updates the counts first and then sets None
         if current is None:
             items, samples, busy_ns = self.items, self._samples, self.busy_ns
         else:
@@ -216,23 +216,23 @@ class DeliveryStatistics:
 
 
 def _count_slice(current: _Slice, now_ns: int) -> tuple[int, int, int]:
-    """Return the items, the samples and the busy time with what has been taken of a slice until now."""
+    """Return the items, the samples and the busy time, including the part of the slice taken until now."""
     values, length, samples_each, begin_ns, items, samples, busy_ns = current
     taken = length - len(values)
     return items + taken, samples + taken * samples_each, busy_ns + max(now_ns - begin_ns, 0)
 
 
 class ConsumerPosition(Protocol):
-    """Follows what the consumer delivers. `meta` is the packed lineage of the item, from an order point."""
+    """Tracks deliveries. `meta` is the packed lineage of the item, from an order point."""
 
     def mark_delivered(self, key: Key, meta: bytes, count: int = 1) -> None:
-        """Record `count` leaves from `key` on as delivered or dropped. To repeat it changes nothing."""
+        """Record `count` leaves from `key` on as delivered or dropped. Repeating a call changes nothing."""
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
         """Record a leaf that failed: if its item is repeated, the leaf must be skipped again."""
 
     def mark_item_complete(self, item: int, meta: bytes) -> None:
-        """Record that all leaves of `item`, and of those before it, were delivered."""
+        """Record that all leaves of `item`, and of all items before it, were delivered."""
 
     @property
     def cursor(self) -> Cursor:
@@ -240,7 +240,7 @@ class ConsumerPosition(Protocol):
 
 
 class OrderedPosition:
-    """`order: source`: the cursor of the segment before, the item, and its last delivered leaf."""
+    """The position for `order: source`: the cursor of the segment before, the item, and its last delivered leaf."""
 
     def __init__(self, cursor: Cursor) -> None:
         """Start at `cursor`."""
@@ -260,7 +260,7 @@ class OrderedPosition:
             self._meta = meta
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
-        """Record a skipped part of the current item. A whole skipped item is never repeated, so it is left out."""
+        """Record a skipped part of the current item. A skipped whole item is never repeated, so it is left out."""
         if skip.key[0] == self._item:
             self._skips |= {skip}
 
@@ -281,22 +281,22 @@ class OrderedPosition:
 
 
 class UnorderedPosition:
-    """`order: any` without an order point: the lowest open item, and the leaves delivered above it."""
+    """The position for `order: any` without an order point: the lowest open item, and delivered leaves above it."""
 
     def __init__(self, cursor: Cursor) -> None:
         """Start at `cursor`."""
         self._delivered_leaves = DeliveredLeaves(cursor)
 
     def mark_delivered(self, key: Key, meta: bytes, count: int = 1) -> None:
-        """Record leaves, which may be anywhere above the lowest open item."""
+        """Record leaves anywhere above the lowest open item."""
         del meta
         self._delivered_leaves.add([shift_key(key, index) for index in range(count)])
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
-        """Do nothing: a skipped leaf counts as delivered."""
+        """Do nothing, because a skipped leaf counts as delivered."""
 
     def mark_item_complete(self, item: int, meta: bytes) -> None:
-        """Raise the lowest open item; items are completed in order."""
+        """Raise the lowest open item. Items are completed in order."""
         del meta
         self._delivered_leaves.advance_watermark(item + 1)
 
@@ -307,7 +307,7 @@ class UnorderedPosition:
 
 
 class DownstreamPosition:
-    """`order: any` after an order point: items arrive in order, and their lineage names the leaves in each group."""
+    """The position for `order: any` after an order point. Items arrive in order; their lineage names their leaves."""
 
     def __init__(self, cursor: Cursor, segment: int) -> None:
         """Start at `cursor`, a cursor of `segment`."""
@@ -332,12 +332,12 @@ class DownstreamPosition:
         self._last_key = shift_key(key, count - 1)
 
     def mark_skipped(self, skip: ImposedSkip) -> None:
-        """Record a skipped part of the current item. A whole skipped item is never repeated, so it is left out."""
+        """Record a skipped part of the current item. A skipped whole item is never repeated, so it is left out."""
         if skip.key[0] == self._item:
             self._skips |= {skip}
 
     def mark_item_complete(self, item: int, meta: bytes) -> None:
-        """Record the leaves that the item was made of as delivered."""
+        """Record the leaves from which the item was made as delivered."""
         if item < self._item:
             return
         lineage = unpack_unordered_lineage(meta)
@@ -372,15 +372,15 @@ def make_position(cursor: Cursor, segment: int, *, any_order: bool) -> ConsumerP
 
 
 _ChunkInHand = tuple[list[Any], Key, int, bytes, bool]
-"""A chunk that is being delivered: the values that are left, the key of the first, how many there were, the meta, and
-whether the order has moved past it, so that its items end when they are taken."""
+"""A chunk that is being delivered: the remaining values, the key of the first, the initial count, the meta, and whether
+the order has advanced past the chunk. If so, its items are complete when they are taken."""
 
 
 class GenerationDelivery:
-    """The items of the last segment from a cursor on, in order."""
+    """Delivers the items of the last segment in order, from a cursor on."""
 
     def __init__(self, generation: int, cursor: Cursor, plan: Plan, progress: ProgressPublisher) -> None:
-        """Begin at `cursor`. The count of items that are completely delivered goes to `progress`."""
+        """Begin at `cursor`. The number of completely delivered items goes to `progress`."""
         segment = len(plan.segments) - 1
         self.generation = generation
         self._stage_names = plan.stage_names
@@ -397,17 +397,17 @@ class GenerationDelivery:
         self._segment_items: int | None = None
         self._chunk: _ChunkInHand | None = None
         self._marked_leaves = 0
-        """How many leaves of the chunk in hand the position has."""
+        """The leaves of the current chunk that the position has recorded."""
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor after the last item delivered. Raises UsageError where there is none (`order: any`)."""
+        """The cursor after the last delivered item. Raises UsageError if there is none (`order: any`)."""
         self._mark_taken()
         return self._position.cursor
 
     @property
     def next_item(self) -> int:
-        """All items of the segment below this number are delivered."""
+        """The number below which all items of the segment are delivered."""
         if self._chunk is None:
             return self._reorder.next_item
         values, key, count, _, is_next = self._chunk
@@ -417,7 +417,7 @@ class GenerationDelivery:
 
     @property
     def count_early_items(self) -> Callable[[], int]:
-        """Counts the items that have arrived before their turn, in whole or in part.
+        """A function that counts the items that have arrived before their turn, in whole or in part.
 
         It holds no reference to the delivery, because the delivery holds the `ProgressPublisher` that calls it.
         """
@@ -425,14 +425,14 @@ class GenerationDelivery:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was delivered until the end of the segment."""
+        """Whether everything up to the end of the segment was delivered."""
         return self._segment_items is not None and self._reorder.next_item >= self._segment_items
 
     def add(self, packet: ReceivedPacket) -> Iterable[ReceivedPacket]:
-        """Add a packet. Returns packets with what is ready now, in order: the value of each is a list of values.
+        """Add a packet. Returns packets with the items that are ready, in order. The value of each is a list of values.
 
-        The caller takes the values from the list's end, all of one packet before the next packet. The cursor is behind
-        what has been taken. An iterable that is not used up loses nothing: the next one continues there.
+        The caller takes values from the end of the list, all of one packet before the next packet. The cursor is behind
+        the last value taken. An iterable that is not exhausted loses nothing: the next one continues there.
         """
         reorder = self._reorder
         item = packet.key[0]
@@ -469,13 +469,13 @@ class GenerationDelivery:
                 position.mark_delivered(packet.key, meta)
                 packet.value = [packet.value]
                 yield packet
-            elif packet.count <= 1 or packet.kind == PacketKind.ERROR_SKIP:  # not in the place of a chunk
+            elif packet.count <= 1 or packet.kind == PacketKind.ERROR_SKIP:  # not the tombstone of a whole chunk
                 position.mark_delivered(packet.key, meta)
                 if packet.kind == PacketKind.ERROR_SKIP:
                     position.mark_skipped(ImposedSkip(self._stage_names[packet.count], packet.key))
 
     def _open_chunk(self, packet: ReceivedPacket, meta: bytes, *, is_next: bool) -> Iterable[ReceivedPacket]:
-        """Return the chunk, or its parts between dropped items. `is_next`: its items end when they are taken."""
+        """Return the chunk, or its parts between dropped items. With `is_next`, items are complete when taken."""
         if id(SKIP) in map(id, packet.value):
             return self._iter_between_skips(packet, meta, is_next=is_next)
         self._take_in_hand(packet, meta, is_next=is_next)
@@ -500,14 +500,14 @@ class GenerationDelivery:
         self._chunk = (values, packet.key, len(values), meta, is_next)
 
     def _finish_chunk(self) -> None:
-        """Record that the chunk in hand was taken."""
+        """Record that the current chunk was taken."""
         if self._chunk is not None:
             self._mark_taken()
             self._chunk = None
             self._marked_leaves = 0
 
     def _mark_taken(self) -> None:
-        """Move the position behind what has been taken of the chunk in hand. Another thread may ask for it, too."""
+        """Move the position behind the values taken from the current chunk. Any thread may call this."""
         if self._chunk is None:
             return
         values, key, count, meta, is_next = self._chunk
@@ -536,9 +536,9 @@ class HopReader:
         *,
         is_memory_shared: bool = False,
     ) -> None:
-        """`recovery` interrupts waits and takes the reports of old leases; `progress` is flushed before each wait.
+        """`recovery` interrupts waits and receives the reports of old leases; `progress` is flushed before each wait.
 
-        `is_memory_shared`: the iterating thread also sends from `memory`, so no other thread may flush it.
+        With `is_memory_shared`, the iterating thread also sends from `memory`, so no other thread may flush it.
         """
         process_index = resources.consumer_process_index
         self.memory = memory
@@ -556,7 +556,7 @@ class HopReader:
             self._on_tick,
             readonly=False,
         )
-        # A trace has a record for each item.
+        # A traced consumer records each item.
         self._receive = self._receiver.receive if resources.consumer_trace is None else self._receiver.receive_one
         self._held_memory = HeldMemoryLimit(
             memory,
@@ -569,7 +569,7 @@ class HopReader:
         self._iterating_thread_id = -1
 
     def receive(self, generation: int) -> ReceivedPacket | None:
-        """The next packet of `generation`; None if the wait was interrupted. Raises RunError for a damaged packet."""
+        """Return the next packet of `generation`; None if interrupted. Raises RunError for a damaged packet."""
         if self.memory.lease_count > EXPECTED_LEASES or self._held_memory.held_bytes:
             self._receiver.copy_all = self._held_memory.check()
         try:
@@ -587,24 +587,24 @@ class HopReader:
             raise RunError(f"{SINK_NAME}: {error}", stage=SINK_NAME, worker=0) from error
 
     def enter_era(self, era: int) -> None:
-        """Enter a seek of `era`, on the thread that iterates from now on."""
+        """Enter a seek to `era`. The calling thread becomes the iterating thread."""
         self._iterating_thread_id = threading.get_ident()
         if self._stale_leases.enter_era(era):
             self._stale_leases.report()
 
     def publish_held_bytes(self) -> None:
-        """Write the bytes that the caller holds to the board, as they are now."""
+        """Write the bytes that the caller holds now to the board."""
         self._receiver.copy_all = self._held_memory.measure()
 
     # ------------------------------------------------------------------ upkeep
 
     def _on_tick(self) -> None:
-        """Publish that the caller waits for an item, and run the upkeep. Called at every tick of such a wait."""
+        """Publish that the caller waits for an item, and run the upkeep. Called at every tick of the wait."""
         self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
         self.run_upkeep()
 
     def run_upkeep(self) -> None:
-        """Exchange released blocks with the other processes, publish progress, and now and then the counters."""
+        """Exchange released blocks with the other processes, publish progress, and sometimes the counters."""
         self.memory.flush_releases()
         self.memory.collect_releases()
         self._progress.flush()
@@ -617,14 +617,14 @@ class HopReader:
     def flush(self) -> None:
         """Write the counters to the board, and report released blocks to their owners."""
         if self._is_memory_shared and self._iterating_thread_id != threading.get_ident():
-            return  # the iterating thread does it, and two threads must not do it at once
+            return  # the iterating thread does it; two threads must not do it at once
         self.memory.flush_releases()
         self._recorder.flush()
         self._region[ProcessCounter.STARVED_NS] = self._receiver.starved_ns
         self._region[ProcessCounter.COPIED_OUT_ITEMS] = self._receiver.copied_out_items
 
     def close(self) -> None:
-        """Release what can be released, and stop receiving. The iterating thread has stopped."""
+        """Release all blocks that can be released, and stop receiving. Needs a stopped iterating thread."""
         self._is_memory_shared = False
         self._receiver.close()
         self.flush()
@@ -636,11 +636,11 @@ class HopReader:
 
 _PROCESS_END_WAIT_S: Final = 1.0
 _MAX_SLICE_NS: Final = 1_000_000
-"""The clock is read, and the window opened, after so long: at each item if the caller works longer on one."""
+"""The clock is read, and the window opened, about this often; at each item if the caller works longer on one."""
 
 
 def _choose_slice_items(max_items: int, taken: int, elapsed_ns: int) -> int:
-    """Return how many items to deliver without a look at the clock, after `taken` of `max_items` took `elapsed_ns`.
+    """Return how many items to deliver before reading the clock, after `taken` of `max_items` took `elapsed_ns`.
 
     >>> _choose_slice_items(8, 8, 100_000), _choose_slice_items(8, 5, 100_000), _choose_slice_items(8, 8, 4_000_000)
     (16, 8, 2)
@@ -652,10 +652,10 @@ def _choose_slice_items(max_items: int, taken: int, elapsed_ns: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryHandle:
-    """What a caller needs to send delivered items on to other processes: their memory and its descriptors, by arena.
+    """The shared memory and descriptors with which a caller sends delivered items to other processes, by arena.
 
-    `release_fds` accept the records of released blocks. The caller must call `on_tick` in every wait. `transports` are
-    the targets of the run's other transports, with what all ends of one share.
+    `release_fds` accept the records of released blocks. The caller must call `on_tick` in every wait. `transports` has
+    (target, shared) pairs of the run's other transports.
     """
 
     memory: SharedMemoryPool
@@ -692,14 +692,14 @@ class Consumer:
         self.is_process_ending = False
         """Set before a close at the interpreter's exit: a daemon thread that still iterates then waits for the end."""
         self.statistics = DeliveryStatistics(supervisor.started_ns)
-        # Not at each item, which would cost a loop over small dicts a twentieth.
+        # Not for each item, which would slow down a loop over small dicts by a twentieth.
         supervisor.call_regularly(partial(self.statistics.publish, resources.board.delivery_words))
 
     def share_memory(self) -> MemoryHandle:
-        """Return what a caller needs to send items on to other processes. Call it once, before the first epoch.
+        """Return the memory and descriptors for sending items to other processes. Call it once, before the first epoch.
 
-        Delivered items can then be forwarded from the returned `memory`, by the iterating thread. It has an arena for
-        what must be copied. From then on only that thread reports released blocks to their owners.
+        The iterating thread can then forward delivered items from the returned `memory`. It has an arena for items that
+        must be copied. From then on, only that thread reports released blocks to their owners.
         """
         resources, memory_bytes = self._resources, self._plan.memory_bytes
         process_index = resources.consumer_process_index
@@ -708,7 +708,7 @@ class Consumer:
         memory = SharedMemoryPool(
             Arena(process_index, resources.arena_memfds[process_index], memory_bytes),
             dict(resources.arena_memfds),
-            {**release_fds, process_index: resources.release_pipes[process_index][0]},  # it reads its own releases
+            {**release_fds, process_index: resources.release_pipes[process_index][0]},  # its own releases: the read end
             writable=True,
             limit_bytes=memory_bytes,
         )
@@ -728,7 +728,7 @@ class Consumer:
 
     @property
     def committed_cursor(self) -> Cursor:
-        """The cursor after the last delivered item; a seek to it reproduces everything that follows."""
+        """The cursor after the last delivered item. A seek to it reproduces everything that follows."""
         return Cursor() if self._delivery is None else self._recovery.add_stream_state(self._delivery.cursor)
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
@@ -742,7 +742,7 @@ class Consumer:
     # ------------------------------------------------------------------ an epoch
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
-        """Return an iterator over an epoch from `cursor` on. The workers start at once, not with the first `next`."""
+        """Return an iterator over an epoch from `cursor` on. The workers start at once, not at the first `next`."""
         iteration = self.statistics.outside_clock.begin_iteration()
         delivery = self._enter_generation(epoch, cursor or Cursor(), rebuild_stateful=not self._is_epoch_complete)
         return self._iter_items(epoch, delivery, iteration)
@@ -761,7 +761,7 @@ class Consumer:
         self._reader.enter_era(seek.era)
         return delivery
 
-    def _iter_items(  # noqa: C901 - a generator inside would be paid for each item
+    def _iter_items(  # noqa: C901 - a nested generator would cost time for each item
         self, epoch: int, delivery: GenerationDelivery, iteration: int
     ) -> Iterator[Any]:
         statistics, receive, trace = self.statistics, self._reader.receive, self._trace
@@ -795,10 +795,10 @@ class Consumer:
                             if trace is not None:
                                 key = shift_key(ready.key, max(ready.count, 1) - len(values) - 1)
                                 trace.add(TraceKind.CONSUME, began_ns, now_ns, key)
-                        if trace is None and (count > 1 or values):  # traced, each item has its record
+                        if trace is None and (count > 1 or values):  # a traced consumer records each item
                             max_items = _choose_slice_items(max_items, count, now_ns - began_ns)
                         self._progress.publish(delivery.next_item)
-                self._progress.publish(delivery.next_item)  # perhaps all of a chunk was dropped, or its last items
+                self._progress.publish(delivery.next_item)  # in case all of a chunk was dropped, or its last items
             self._reader.flush()
             self._progress.flush()
             self._is_epoch_complete = True
@@ -810,28 +810,29 @@ class Consumer:
             statistics.outside_clock.end_iteration(iteration)
 
     def _end_closed_iteration(self) -> NoReturn:
-        """End an iteration whose run another thread has closed. Raises UsageError."""
-        while self.is_process_ending:  # a daemon thread: an error that nobody can act on would be printed
+        """End an iteration after another thread closed the run. Raises UsageError."""
+        while self.is_process_ending:  # a daemon thread: it would print an error that no one can act on
             sleep(_PROCESS_END_WAIT_S)
         raise UsageError("this pipeline was closed by another thread; make a new one")
 
     def _handle_interrupt(self, epoch: int, delivery: GenerationDelivery) -> GenerationDelivery:
-        """Stop, and ask the coordinator what to do: go on, or seek to the cursor. Raises RunError if the run failed."""
+        """Stop, and ask the coordinator whether to continue or to seek. Raises RunError if the run failed."""
         self._reader.publish_held_bytes()
         if self._recovery.resolve_interrupt(self.statistics.items):
             return self._enter_generation(epoch, delivery.cursor, is_recovery=True)
         return delivery
 
     def close(self) -> None:
-        """Release what can be released, and stop receiving."""
+        """Release all blocks that can be released, and stop receiving."""
         self._is_closed = True
         self.statistics.end()
         self._reader.close()
 
     def release_references(self) -> None:
-        """Break the reference cycles through the receiver and the last error, once nothing is read any more.
+        """Break the reference cycles through the receiver and the last error, after the last read.
 
-        So each mapping, which holds a descriptor, is freed with its last user and not at a later garbage collection.
+        Each mapping holds a descriptor. Without cycles it is freed with its last user, not at a later garbage
+        collection.
         """
         self._reader.release_references()
         self._recovery.forget_failure()

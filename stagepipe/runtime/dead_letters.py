@@ -37,7 +37,7 @@ class DeadLetterWriter:
     def __init__(
         self, *, process_index: int, worker: int, first_stage_name: str, shard: Shard, any_order: bool
     ) -> None:
-        """`first_stage_name`: of the process. `shard` and `any_order` are the plan's."""
+        """`first_stage_name` is the first stage of the process. `shard` and `any_order` come from the plan."""
         self._process_index = process_index
         self._worker = worker
         self._first_stage_name = first_stage_name
@@ -47,7 +47,7 @@ class DeadLetterWriter:
     def make_letter(
         self, stage: StageRunner, key: Key, error: StageError, lineage: bytes, generation: int
     ) -> DeadLetterEvent:
-        """The letter of an item that failed at `stage`. `lineage` is b"" before the first order point."""
+        """Return the letter of an item that failed at `stage`. `lineage` is b"" before the first order point."""
         return DeadLetterEvent(
             process=self._process_index,
             stage=stage.label,
@@ -85,18 +85,18 @@ class DeadLetterWriter:
 
 
 _MIN_ITEMS_FOR_SHARE: Final = 100
-"""A `max_skipped` in percent is not checked before the source has sent so many items: one of three proves no rate."""
+"""A `max_skipped` in percent is checked from this number of source items on: one of three proves no rate."""
 _ARRIVAL_TIMEOUT_S: Final = 1.0
-"""How long to wait for letters in transit. They take less than a millisecond."""
+"""The longest wait for letters in transit. They usually take less than a millisecond."""
 _POLL_INTERVAL_S: Final = 0.001
 
 
 _LetterId = tuple[int, str, Key]
-"""Epoch, stage and key of the item that failed."""
+"""Epoch, stage and key of the failed item."""
 
 
 class DeadLetterStore:
-    """The dead letters of a run, and the check of `max_skipped` for its whole job. Thread-safe."""
+    """The dead letters of a run, and the check of `max_skipped` for the whole job. Thread-safe."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class DeadLetterStore:
         count_source_items: Callable[[], int],
         count_sent_letters: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
-        """`count_source_items`: how many items the source has sent. `count_sent_letters`: letters sent, by process."""
+        """`count_source_items` counts the items that the source sent, `count_sent_letters` letters by process."""
         self._max_skipped = plan.max_skipped
         self._count_source_items = count_source_items
         self._count_sent_letters = count_sent_letters
@@ -117,10 +117,10 @@ class DeadLetterStore:
         self._segment_count = len(plan.segments)
         self._letters: dict[_LetterId, DeadLetterEvent] = {}
         self._counted_keys: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
-        """By epoch and segment, the sorted keys of the letters that a resume has not counted. A run may have a million
-        letters, and `count_until` is called at each step of a training loop."""
+        """By epoch and segment: the sorted keys of the letters that were not counted before a resume. Kept sorted,
+        because a run may have a million letters, and a training loop calls `count_until` at each step."""
         self._received_counts: Counter[int] = Counter()
-        """By process. A process's letters arrive in order."""
+        """By process. The letters of a process arrive in order."""
         self._untaken: dict[_LetterId, None] = {}
         """The letters that `take_until` has not returned yet, in the order of their arrival."""
         self._generation = 0
@@ -128,15 +128,15 @@ class DeadLetterStore:
         self._cursors: Sequence[Cursor] = ()
         self._forced_skips: set[ImposedSkip] = set()
         self._resumed = SkipCount()
-        """The count of the job up to the position from which this run went on."""
+        """The count of the job up to the position from which this run continued."""
         self._letters_before_resume: set[_LetterId] = set()
         self._source_items_before_resume = 0
         self._counted_epoch: int | None = None
         self._source_items_of_earlier_epochs = 0
-        """Of the job, before `_counted_epoch`."""
+        """The job's count before `_counted_epoch`."""
 
     def resume_count(self, count: SkipCount) -> None:
-        """Count on from that of a saved position. What this run has counted so far was after it, or is part of it."""
+        """Continue the count of a saved position. Drops this run's count so far, which came later or is part of it."""
         with self._lock:
             self._resumed = count
             self._letters_before_resume = set(self._letters)
@@ -145,7 +145,7 @@ class DeadLetterStore:
             self._counted_epoch = None
 
     def count_until(self, epoch: int, cursor: Cursor | None) -> SkipCount | None:
-        """Return the count of the job up to a position: without items that were read ahead, as they run again.
+        """Return the count of the job up to a position. Items read ahead do not count, because they run again.
 
         None if there is nothing to count: no `max_skipped`, and no letters. Waits for letters in transit.
         """
@@ -161,11 +161,11 @@ class DeadLetterStore:
         return SkipCount(self._resumed.items + letters, source_items)
 
     def _sum_source(self) -> int:
-        """Return how many items the source has sent to this job."""
+        """Return the number of items that the source sent in this job."""
         return self._resumed.source_items + max(self._count_source_items() - self._source_items_before_resume, 0)
 
     def add(self, letter: DeadLetterEvent) -> None:
-        """Keep a letter that has arrived. Drops one from before the last seek whose item is processed again."""
+        """Keep an arrived letter. Drops it if it is older than the last seek and its item is processed again."""
         with self._lock:
             self._received_counts[letter.process] += 1
             is_outdated = letter.generation < self._generation and letter.epoch == self._epoch
@@ -180,7 +180,7 @@ class DeadLetterStore:
     def apply_seek(
         self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[ForcedSkip]
     ) -> None:
-        """Drop the letters of items that are processed again. `cursors`: one a segment; `forced_skips`: see `Seek`."""
+        """Drop the letters of items that are processed again. `cursors` has one per segment. See `Seek.forced_skips`."""
         with self._lock:
             if epoch != self._counted_epoch:
                 self._counted_epoch = epoch
@@ -210,7 +210,7 @@ class DeadLetterStore:
         return not is_forced and _is_after(letter.key, self._cursors[self._segment_by_stage[letter.stage]])
 
     def to_records(self) -> tuple[DeadLetter, ...]:
-        """All letters as they stand in the report, in the order of the source."""
+        """Return all letters as report records, in the order of the source."""
         with self._lock:
             letters = sorted(self._letters.values(), key=lambda letter: (letter.epoch, letter.source_items))
         return self._make_records(letters)
@@ -234,7 +234,7 @@ class DeadLetterStore:
         return self._make_records(letters)
 
     def _make_records(self, letters: Iterable[DeadLetterEvent]) -> tuple[DeadLetter, ...]:
-        from stagepipe.report import DeadLetter  # workers, which write letters, need no report
+        from stagepipe.report import DeadLetter  # workers write letters, but need no report
 
         return tuple(
             DeadLetter(
@@ -251,7 +251,7 @@ class DeadLetterStore:
         )
 
     def make_limit_error(self, *, is_epoch_end: bool = False) -> RunError | None:
-        """The error that ends the run if more items are skipped than `max_skipped` allows; else None.
+        """Return the error that ends the run if more items are skipped than `max_skipped` allows; else None.
 
         A limit in percent is checked from 100 source items on, and at the end of an epoch.
         """
@@ -277,20 +277,20 @@ class DeadLetterStore:
         return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=trace)
 
     def enforce_limit(self) -> None:
-        """Call at the end of an epoch: waits for letters in transit. RunError if more is skipped than allowed."""
+        """Raise RunError if more is skipped than allowed. Call at the end of an epoch; waits for letters in transit."""
         self._wait_for_letters()
         error = self.make_limit_error(is_epoch_end=True)
         if error is not None:
             raise error
 
     def _wait_for_letters(self) -> None:
-        """Wait for the letters that have been sent. A worker sends a letter before the item's skip goes downstream."""
+        """Wait for the letters that were sent. A worker sends a letter before the item's skip goes downstream."""
         if not self._can_skip:
             return
         sent_counts = self._count_sent_letters()
         deadline = monotonic() + _ARRIVAL_TIMEOUT_S
         while any(self._received_counts[process] < count for process, count in sent_counts.items()):
-            if monotonic() >= deadline:  # the letters of a worker that was killed while it sent them never arrive
+            if monotonic() >= deadline:  # the letters of a worker that was killed while sending them never arrive
                 with self._lock:
                     self._received_counts |= Counter(sent_counts)
                 return
@@ -298,14 +298,14 @@ class DeadLetterStore:
 
 
 def _is_after(key: Key, cursor: Cursor) -> bool:
-    """Return whether the item of a letter comes after a position."""
+    """Whether the item of a letter comes after a position."""
     if key[0] < cursor.item or key in cursor.emitted_keys:
         return False
     return cursor.last_key is None or key > cursor.last_key
 
 
 def _count_until(keys: Sequence[Key], cursor: Cursor) -> int:
-    """Return how many of the sorted keys come not after a position. Only those from its item on are looked at."""
+    """Count the sorted keys that do not come after a position. Looks only at keys from the position's item on."""
     start = bisect_left(keys, (cursor.item,))
     return start + sum(not _is_after(key, cursor) for key in keys[start:])
 
@@ -313,7 +313,7 @@ def _count_until(keys: Sequence[Key], cursor: Cursor) -> int:
 def make_letter_counters(
     board: Board, processes: Iterable[int]
 ) -> tuple[Callable[[], int], Callable[[], Mapping[int, int]]]:
-    """`count_source_items` and `count_sent_letters` of a `DeadLetterStore`, which read the board."""
+    """Return `count_source_items` and `count_sent_letters` of a `DeadLetterStore`. Both read the board."""
     process_indices = tuple(processes)
 
     def count_source_items() -> int:

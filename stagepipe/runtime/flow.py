@@ -1,8 +1,7 @@
-"""Flow control between processes: what may enter a segment, and what still holds old shared memory.
+"""Flow control between processes: the admission of items to a segment, and the leases on old shared memory.
 
 Backpressure: the worker that feeds a segment admits items up to the consumed count of its order point plus the window
-(`AdmissionController`). The process that consumes the segment publishes that count (`ProgressPublisher`). The two meet
-on the board.
+(`AdmissionController`). The process that consumes the segment publishes that count on the board (`ProgressPublisher`).
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ from stagepipe.timing import Board, TraceBuffer, TraceKind
 from stagepipe.transport import LeaseExtent, PipeWaiter, SharedMemoryPool, WakeEvent
 
 _WAIT_TICK_S = 0.005
-"""The shortest tick of a wait that nobody ends. It becomes a quarter of what the wait has lasted: models may be built
-meanwhile."""
+"""The shortest tick of a wait that no event ends. The tick grows to a quarter of the time waited, because models may be
+loading meanwhile."""
 _FULL_WINDOW_TICK_S = 0.25
-"""The tick of a wait that the order point ends. A tick looks for free places, so at a short one the feeder would wake
-up for each item or two, whatever the count it asked to be woken at."""
+"""The tick of a wait that the order point ends. Each tick looks for free places, so with a short tick the feeder would
+wake up for every item or two, whatever count it asked to be woken at."""
 IN_FLIGHT_MEMORY_FRACTION = 0.8
 """The share of `memory` for items in flight; the rest is for items that grow on their way."""
 SMALL_ITEM_BUDGET_BYTES = 16 << 20
-"""With an automatic window, more small items are admitted as long as they take less than this in all: about what the
-caches of current CPUs hold."""
+"""With an automatic window, more small items are admitted while they take less than this in all: about the size of the
+caches of current CPUs."""
 _RELEASE_GRACE_NS = 100_000_000
-"""How long after a seek other processes may take to release the memory of the previous generation."""
+"""The time after a seek in which other processes release the memory of the previous generation."""
 _REFRESH_INTERVAL_ITEMS = 8
 _MIN_WAITS_BEFORE_WARNING = 8
-"""So many waits are needed to know an item's size: in the first ones, consumed memory is not yet released."""
+"""An item's size is known only after this many waits: during the first ones, consumed memory is not yet released."""
 _OVERCOMMIT_FACTOR_BEFORE_WARNING = 2
-"""A window that nearly fits gives no warning: memory that is consumed but not yet released is counted too."""
+"""A window that nearly fits gives no warning, because memory that is consumed but not yet released counts too."""
 _SLOW_START_ITEMS = 4
 _ITEM_BYTES_DECAY_PER_REFRESH = 0.98
-"""How fast the estimated item size decays: 50 refreshes leave 36 % of an old peak."""
+"""The decay of the estimated item size: 50 refreshes leave 36 % of an old peak."""
 
 
 class FedSegment(NamedTuple):
     """The segment that a worker feeds.
 
-    `processes_by_stage`: the processes whose arenas hold its items, stage by stage. `memory_bytes`: the whole run's.
+    `processes_by_stage` has the processes whose arenas hold its items, by stage. `memory_bytes` is the whole run's.
     """
 
     number: int
@@ -51,7 +50,7 @@ class FedSegment(NamedTuple):
 
 
 class AdmissionController:
-    """Decides when a feeder may send the next item. Counts are items of the segment; bytes are of all arenas."""
+    """Decides when a feeder may send the next item. Counts are items of the segment; bytes are those of all arenas."""
 
     def __init__(
         self,
@@ -61,9 +60,9 @@ class AdmissionController:
         on_tick: Callable[[], None],
         trace: TraceBuffer | None = None,
     ) -> None:
-        """`wake_events` end a wait: the segment's order point sets one, a seek or the end of the run the other.
+        """Both `wake_events` end a wait: the segment's order point sets one, a seek or the end of the run the other.
 
-        `on_tick` is called before and after each wait. `trace` takes each wait.
+        `on_tick` is called before and after each wait. `trace` records each wait.
         """
         self._board = board
         self._trace = trace
@@ -80,9 +79,9 @@ class AdmissionController:
         self._slow_start_window = 0
         self._effective_window = 0
         self._admitted_below = 0
-        """Items below this number were admitted together with an earlier one."""
+        """Items below this number were already admitted, together with an earlier one."""
         self._refresh_at_item = 0
-        """From this item on, what is known of the segment is too old."""
+        """From this item on, the known state of the segment is too old."""
         self._consumed_items = 0
         self._arrived_items = 0
         self._live_bytes = 0
@@ -95,8 +94,8 @@ class AdmissionController:
         self.has_chunks = False
         """Whether several items were sent together."""
         self.known_item_bytes = 0
-        """How many bytes an item has, where the feeder knows it: else it is estimated from the memory in use, which the
-        segments behind this one take too."""
+        """The bytes of an item, if the feeder knows them. Otherwise they are estimated from the memory in use, which
+        later segments use too."""
 
     def start_generation(self, generation: int, first_item: int, window: int, small_item_window: int) -> None:
         """Begin a generation at `first_item`."""
@@ -116,7 +115,7 @@ class AdmissionController:
     def can_admit(self, item: int, count: int = 1) -> bool:
         """Whether `count` items from `item` on may enter now.
 
-        An empty segment always admits one, after a seek with a short delay at most.
+        An empty segment always admits one item; after a seek, with a short delay at most.
         """
         last = item + count - 1
         if (
@@ -128,13 +127,13 @@ class AdmissionController:
         return self._has_room(last)
 
     def _has_room(self, item: int) -> bool:
-        """Whether `item` may enter, by the last refresh."""
+        """Whether `item` may enter, according to the last refresh."""
         in_flight_items = item - self._consumed_items
         if in_flight_items <= 0:
             return self._live_bytes <= self._limit_bytes or perf_counter_ns() > self._release_deadline_ns
         if in_flight_items >= self._effective_window:
             return False
-        # Items in flight may not have allocated their memory yet, and a refresh between two items may have seen none.
+        # Items in flight may not have allocated their memory yet, and a refresh between two items may have seen none. #
         # So count each item in flight with the estimated size, or with the largest size seen if that is more.
         item_bytes = max(self._estimated_item_bytes, self._max_item_bytes)
         return max(self._live_bytes, self._held_bytes + in_flight_items * item_bytes) + item_bytes <= self._limit_bytes
@@ -160,7 +159,7 @@ class AdmissionController:
         )
 
     def _widen_slow_start(self) -> None:
-        """Widen by what has arrived, in any order: a slow first item must not hold back those behind it."""
+        """Widen the window by the arrived items, in any order: a slow first item must not hold back the others."""
         arrived_items = self._consumed_items + (self._board.read_early(self._segment, self._generation) or 0)
         if arrived_items > self._arrived_items:
             self._slow_start_window = min(
@@ -169,16 +168,16 @@ class AdmissionController:
             self._arrived_items = arrived_items
 
     def _compute_max_item_bytes(self) -> int:
-        """The most that an item takes at a time: a block in a stage's arena, and its copy in the next stage's arena."""
-        if self.has_chunks:  # items share blocks, so the size of a block says nothing about an item
+        """Return the most bytes of an item: a block in a stage's arena, and its copy in the next stage's arena."""
+        if self.has_chunks:  # items share blocks, so block sizes say nothing about item sizes
             return 0
         block_bytes = [self._board.largest_block_bytes(processes) for processes in self._processes_by_stage]
         return max(map(sum, pairwise(block_bytes)), default=block_bytes[0])
 
     def wait_until_admitted(self, item: int, is_interrupted: Callable[[], bool], count: int = 1) -> int:
-        """Wait until `item` may enter. Returns how many may from it on, at most `count`; 0 if `is_interrupted` says so.
+        """Wait until `item` may enter. Returns how many items from it on may enter, up to `count`; 0 if interrupted.
 
-        As many as there is room for; they may enter without another question.
+        The returned items may enter without another call. `is_interrupted` ends the wait.
         """
         if item < self._admitted_below:
             return min(count, self._admitted_below - item)
@@ -187,9 +186,9 @@ class AdmissionController:
         return self._widen(item, count)
 
     def wait_until_chunk_admitted(self, item: int, count: int, is_interrupted: Callable[[], bool]) -> int:
-        """`wait_until_admitted`, until there is room for all `count` items, at most `max_chunk_items`.
+        """Wait as `wait_until_admitted` does, but for room for all `count` items, at most `max_chunk_items`.
 
-        An empty segment admits one, as always, where memory has no room for all of them.
+        If memory has no room for all of them, an empty segment still admits one.
         """
         if self.can_admit(item, count):
             return count
@@ -202,9 +201,9 @@ class AdmissionController:
         return 0 if is_interrupted() else self.wait_until_admitted(item, is_interrupted)
 
     def _widen(self, item: int, count: int) -> int:
-        """Return how many of `count` items may enter of which the first may, by the last refresh.
+        """Return how many of `count` items may enter, according to the last refresh, given that the first may.
 
-        Those before the next refresh need no question either.
+        Items before the next refresh also need no further check.
         """
         last = min(max(item + count, self._refresh_at_item) - 1, self._consumed_items + self._effective_window - 1)
         self._admitted_below = last + 1 if last > item and self._has_room(last) else item + 1
@@ -224,7 +223,7 @@ class AdmissionController:
 
     @property
     def max_chunk_items(self) -> int:
-        """How many items may be admitted together: a quarter of the window, and of the memory."""
+        """The items that may be admitted together: at most a quarter of the window, and of the memory."""
         item_bytes = max(self._estimated_item_bytes, 1.0)
         return max(min(self._effective_window // 4, int(self._limit_bytes / 4 / item_bytes)), 1)
 
@@ -233,7 +232,8 @@ class AdmissionController:
         started_ns = perf_counter_ns()
         while not is_interrupted():
             self._board.publish_admission_blocked(self._segment, perf_counter_ns())
-            # Waking up when a quarter of the window is free saves wake-ups; the items in flight are consumed anyway.
+            # Waking when a quarter of the window is free saves wake-ups; the items in flight keep the order point busy
+            # meanwhile.
             wake_count = last - self._effective_window + max(self._effective_window // 4, 1)
             self._board.publish_wake_count(self._segment, self._generation, max(wake_count, self._consumed_items + 1))
             self._refresh(item)
@@ -248,11 +248,11 @@ class AdmissionController:
         return False
 
     def _choose_tick_s(self, item: int, waited_s: float) -> float:
-        """A long tick where the window is full: the order point ends that wait, and the workers have enough items.
+        """Choose a long tick if the window is full: the order point ends that wait, and the workers have enough items.
 
-        So it is where each has two while a quarter of the window is consumed. Nobody ends a wait for memory that is
-        released, or for items that arrive early in a slow start. From half of the memory on, other feeders may wait for
-        what this process gets back at each tick.
+        They do if each has two while a quarter of the window is consumed. No event ends a wait for the release of
+        memory, or for items that arrive early in a slow start. If half of the memory is in use, other feeders may wait
+        for blocks that this process gets back at each tick.
         """
         is_started = self._slow_start_window >= min(2 * self._window, self._small_item_window)
         is_window_full = item - self._consumed_items >= self._effective_window >= 8 * self._worker_count // 3
@@ -262,7 +262,7 @@ class AdmissionController:
         return min(max(waited_s / 4, _WAIT_TICK_S), _FULL_WINDOW_TICK_S)
 
     def _publish_memory_pressure(self, in_flight_items: int) -> None:
-        """Publish that memory, not the window, holds items back. The supervisor's monitor logs the warning."""
+        """Publish that memory, not the window, limits the items. The supervisor's monitor logs the warning."""
         if not 0 < in_flight_items < min(self._effective_window, self._window):
             return
         item_bytes = max((self._live_bytes - self._held_bytes) / in_flight_items, self._max_item_bytes)
@@ -277,14 +277,14 @@ class AdmissionController:
 
 
 class ProgressPublisher:
-    """Publishes how many items an order point has consumed, and wakes a feeder that waits for them.
+    """Publishes the number of items that an order point consumed, and wakes a feeder that waits for it.
 
     It publishes every few items, and the order point calls `flush` before it waits itself. Publishing each item would
     cost 1 us an item.
     """
 
     def __init__(self, board: Board, segment: int, feeder_wake_event: WakeEvent) -> None:
-        """`feeder_wake_event`: the one that the segment's feeder waits for."""
+        """The segment's feeder waits for `feeder_wake_event`."""
         self._board = board
         self._segment = segment
         self._feeder_wake_event = feeder_wake_event
@@ -299,9 +299,9 @@ class ProgressPublisher:
     def start_generation(
         self, generation: int, consumed_items: int, window: int, count_early_items: Callable[[], int]
     ) -> None:
-        """Begin a generation in which all items below `consumed_items` are consumed already.
+        """Begin a generation in which all items below `consumed_items` are already consumed.
 
-        `count_early_items` returns how many later ones have arrived.
+        `count_early_items` returns the number of later items that have arrived.
         """
         self._generation = generation
         self._consumed_items = consumed_items
@@ -313,7 +313,7 @@ class ProgressPublisher:
         self.flush()
 
     def publish(self, consumed_items: int) -> None:
-        """All items below `consumed_items` are consumed."""
+        """Record that all items below `consumed_items` are consumed, and publish it if enough are new."""
         self._consumed_items = consumed_items
         if consumed_items - self._published_items >= self._publish_interval_items:
             self.flush()
@@ -322,7 +322,7 @@ class ProgressPublisher:
         """Publish the counts now, if they have changed."""
         consumed_items = self._consumed_items
         early_items = self._count_early_items()
-        if early_items != self._published_early_items:  # before the consumed items, of which they may be some
+        if early_items != self._published_early_items:  # before the consumed count, which may include them
             self._published_early_items = early_items
             self._board.publish_early(self._segment, self._generation, early_items)
         if consumed_items == self._published_items:
@@ -336,7 +336,7 @@ class ProgressPublisher:
 
 
 MAX_HELD_FRACTION = 1 / 3
-"""The share of the run's memory that one process may keep, so that enough stays for the pipeline."""
+"""The share of the run's memory that one process may hold. The rest is for the pipeline."""
 EXPECTED_LEASES = 4
 """Leases that any process holds: the current item, and the last few that are not released yet."""
 _MANY_LEASES = 64
@@ -345,7 +345,7 @@ _CHECK_INTERVAL_ITEMS = 4
 
 
 class HeldMemoryLimit:
-    """Follows the bytes of all blocks that a process leases."""
+    """Tracks the bytes of all blocks that a process leases."""
 
     def __init__(
         self, memory: SharedMemoryPool, limit_bytes: float, on_held_bytes: Callable[[int], object] | None = None
@@ -362,7 +362,7 @@ class HeldMemoryLimit:
         return self._update(self._memory.held_bytes())
 
     def check(self) -> bool:
-        """Whether the limit is exceeded. For each item: it sums up only if there are leases, and less often if many."""
+        """Whether the limit is exceeded. Cheap: sums up only if there are leases, and less often if there are many."""
         lease_count = self._memory.lease_count
         self._checks += 1
         if lease_count <= EXPECTED_LEASES:
@@ -379,14 +379,14 @@ class HeldMemoryLimit:
 
 
 StaleLeaseCallback = Callable[[int, list[LeaseExtent]], None]
-"""Receives the era that was entered, and the leases on blocks of older eras."""
+"""Receives the entered era and the leases on blocks of older eras."""
 
 
 class StaleLeaseReporter:
-    """Enters eras, and reports the leases on older blocks until there are none."""
+    """Enters eras, and reports the leases on older blocks until none is left."""
 
     def __init__(self, memory: SharedMemoryPool, era: int, callback: StaleLeaseCallback) -> None:
-        """`era`: the era that `memory` is in now."""
+        """`era` is the current era of `memory`."""
         self._memory = memory
         self._callback = callback
         self.era = era
@@ -402,13 +402,13 @@ class StaleLeaseReporter:
         return True
 
     def report(self) -> None:
-        """Report the leases on older blocks, if their number has changed since the last report."""
+        """Report the leases on older blocks, if their number changed or is 0."""
         leases = self._memory.stale_leases()
         if len(leases) != self._reported_count or not leases:
             self._reported_count = len(leases)
             self._callback(self.era, leases)
 
     def report_if_any(self) -> None:
-        """`report` while leases are left. Costs next to nothing when there are none."""
+        """Report while leases are left. Costs almost nothing when none are."""
         if self._reported_count:
             self.report()

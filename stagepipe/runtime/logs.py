@@ -1,4 +1,4 @@
-"""What workers print, log and warn, carried from the worker to the caller.
+"""Carries output, log records and warnings from the workers to the caller.
 
 Each worker redirects its stdout, stderr, `logging` and `warnings` to a pipe. In the caller's process, a thread reads
 the pipes of all workers, turns the bytes into lines and limits their rate.
@@ -6,9 +6,9 @@ the pipes of all workers, turns the bytes into lines and limits their rate.
 One pipe per worker carries stdout, stderr and records, which keeps their order. Printed text travels unchanged. A
 `logging` record is a line of JSON after the record separator of JSON text sequences (RFC 7464).
 
-The pipe exists before the worker's interpreter starts, and until the worker and all processes that it forked have
+The pipe exists from before the start of the worker's interpreter until the worker and all processes that it forked have
 ended. The thread reads at most 64 KiB from each pipe every 10 ms: a worker that floods its output blocks on its own
-full pipe and slows down no other.
+full pipe and slows down no other worker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WARNINGS_LOGGER: Final = "py.warnings"
 
 
 class OutputRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A `logging` record, or a printed line: then `logger` is empty.
+    """A `logging` record, or a printed line if `logger` is empty.
 
     `time_s` is Unix time, `level` a level of `logging`, `item` the item that the worker was processing, and `trace` the
     exception and stack as text.
@@ -73,18 +73,18 @@ class OutputLine:
     record: OutputRecord
 
     def __str__(self) -> str:
-        """The text for people: each line of the message behind the worker's name."""
+        """Return the text for people: each line of the message after the worker's name."""
         record = self.record
         has_prefix = record.logger not in {"", WARNINGS_LOGGER}
         prefix = f"{logging.getLevelName(record.level)} {record.logger}: " if has_prefix else ""
         return self.prefix_lines(f"{prefix}{record.message}\n{record.trace}".rstrip("\n"))
 
     def prefix_lines(self, text: str) -> str:
-        """`text` with the worker's name (`decode/1`) before each of its lines."""
+        """Return `text` with the worker's name (`decode/1`) before each line."""
         return "\n".join(f"{self.stage}/{self.worker}: {part}".rstrip() for part in text.split("\n"))
 
     def to_log_record(self) -> logging.LogRecord:
-        """A record for the caller's own `logging`, with the extra attributes `stage`, `worker` and `item`."""
+        """Return a record for the caller's own `logging`, with the extra attributes `stage`, `worker` and `item`."""
         record = self.record
         return logging.makeLogRecord(
             {
@@ -114,7 +114,7 @@ OutputCallback = Callable[[Sequence[OutputLine]], None]
 def forward_output(lines: Sequence[OutputLine]) -> None:
     """Pass records to the caller's `logging` if it has handlers, and write everything else to `sys.stderr`.
 
-    It never writes to stdout, which belongs to the caller and may be a file of items.
+    It never writes to stdout, which belongs to the caller and may be redirected to a file.
     """
     texts: list[str] = []
     for line in lines:
@@ -128,7 +128,7 @@ def forward_output(lines: Sequence[OutputLine]) -> None:
 
 
 def _write_to_stderr(texts: list[str]) -> None:
-    """Write all texts in one call, so that lines of several processes and threads do not mix; then clear the list."""
+    """Write all texts in one call, so that lines of different processes and threads do not mix. Then clear the list."""
     if texts and sys.stderr is not None:
         sys.stderr.write("".join(texts))
         sys.stderr.flush()
@@ -137,12 +137,12 @@ def _write_to_stderr(texts: list[str]) -> None:
 
 _STDERR_FD: Final = 2
 _MAX_MESSAGE_CHARS: Final = 16_384
-"""Characters of a message or a trace. Both together, with their JSON escapes, fit the longest line that is read."""
+"""Limits a message or a trace. Both together, with their JSON escapes, fit the longest line that is read."""
 _LINE_BUFFERED: Final = 1  # _IOLBF, stdio.h
 
 
 def redirect_output() -> None:
-    """Make output line-buffered, of Python and of C's stdout, and send `logging` records and warnings to the pipe."""
+    """Make Python's and C's output line-buffered, and send `logging` records and warnings to the pipe."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
@@ -155,7 +155,7 @@ def redirect_output() -> None:
 
 
 def _basic_config_with_level(original: Any, **options: Any) -> None:
-    """`logging.basicConfig`, which does nothing while the root logger has a handler, but with its `level` applied."""
+    """Apply `level`, then call `logging.basicConfig`, which does nothing while the root logger has a handler."""
     if options.get("level") is not None:
         logging.getLogger().setLevel(options["level"])
     original(**options)
@@ -165,7 +165,7 @@ class PipeLogHandler(logging.Handler):
     """Writes `logging` records to the pipe, in order with the printed lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record. As with every `logging` handler, an error goes to stderr and is not raised."""
+        """Write one record. As in every `logging` handler, an error goes to stderr and is not raised."""
         try:
             line = encode_record(_make_output_record(record, self.formatter or logging.Formatter()))
             os.write(_STDERR_FD, RECORD_SEPARATOR.encode() + line + b"\n")
@@ -198,23 +198,23 @@ def _escape_surrogates(text: str) -> str:
 
 
 _MAX_LINES_PER_S: Final = 1000
-"""More than anyone reads. Showing so many takes a few percent of a CPU core."""
+"""More lines than anyone reads. Showing this many takes a few percent of a CPU core."""
 _PARTIAL_LINE_TIMEOUT_S: Final = 0.5
-"""A line that has not ended by then is shown as it is: a prompt, or a dot for each step."""
+"""A line that has not ended by then is shown unfinished: a prompt, or a dot for each step."""
 _CHARS_PER_COUNTED_LINE: Final = 1000
-"""A line of more characters counts as several lines."""
+"""A longer line counts as several lines."""
 _MAX_LINE_CHARS: Final = 1 << 18
-"""A line of more characters is shown in pieces, so that an endless line does not fill memory."""
+"""A longer line is shown in pieces, so that an endless line does not fill memory."""
 _MAX_FINAL_LINES: Final = 10
 _MAX_FINAL_CHARS: Final = 4096
 
 
 class LineReader:
-    """Parses what a worker writes.
+    """Parses the output of a worker.
 
-    Of a line that is overwritten with carriage returns (a progress bar) it shows the last state, as a terminal does.
-    Lines beyond 1,000 a second are dropped, and their number is shown instead. If the worker ends then, the last of
-    them are shown too: they may be its traceback.
+    If a line is overwritten with carriage returns (a progress bar), the last state is shown, as in a terminal. Lines
+    beyond 1,000 a second are dropped, and their number is shown instead. If the worker then ends, the last dropped
+    lines are shown too, because they may be its traceback.
     """
 
     def __init__(self, stage: str, worker: int) -> None:
@@ -234,7 +234,7 @@ class LineReader:
         return bool(self._partial_line or self._dropped_line_count)
 
     def feed(self, data: bytes, now_s: float) -> list[OutputLine]:
-        """The lines that `data` completes. `now_s`: the time of a monotonic clock."""
+        """Return the lines that `data` completes. `now_s` is the time of a monotonic clock."""
         lines = self._advance_rate_window(now_s)
         self._last_read_at_s = now_s
         text = self._partial_line + self._decode(data)
@@ -252,7 +252,7 @@ class LineReader:
         return lines
 
     def flush_overdue(self, now_s: float) -> list[OutputLine]:
-        """What is overdue at `now_s`: a line without an end, the number of dropped lines."""
+        """Return the output that is overdue at `now_s`: an unfinished line, the number of dropped lines."""
         lines = self._advance_rate_window(now_s)
         return (
             [*lines, *self._flush_partial_line()]
@@ -261,7 +261,7 @@ class LineReader:
         )
 
     def finish(self) -> list[OutputLine]:
-        """Everything that is left. Call when the worker has ended."""
+        """Return all remaining output. Call it when the worker has ended."""
         final_texts = self._dropped_tail.split("\n")[-_MAX_FINAL_LINES - 1 : -1]
         self._dropped_line_count -= len(final_texts)
         self._partial_line += self._decode(b"", True)  # noqa: FBT003 - the decoder's `final` has no name
@@ -272,7 +272,7 @@ class LineReader:
         ]
 
     def _advance_rate_window(self, now_s: float) -> list[OutputLine]:
-        """Begin another rate window if a second has passed; report the lines that the last one dropped."""
+        """Begin a new rate window if a second has passed. Returns a report of the lines that the last one dropped."""
         if now_s - self._rate_window_start_s < 1:
             return []
         self._rate_window_start_s = now_s
@@ -291,7 +291,7 @@ class LineReader:
         return self._parse_lines(text) if text else []
 
     def _parse_lines(self, text: str) -> list[OutputLine]:
-        """A printed line or a record. A record that was logged in the middle of a line comes after the line's start."""
+        """Parse a printed line or a record. A record logged in the middle of a line comes after the line's start."""
         printed, separator, record = text.partition(RECORD_SEPARATOR)
         try:
             records = [OutputLine(self._stage, self._worker, decode_record(record))] if separator else []
@@ -307,7 +307,7 @@ class LineReader:
 
 
 def _remove_overwritten(text: str) -> str:
-    r"""Remove what a terminal would have overwritten after a carriage return.
+    r"""Remove the text that a terminal would have overwritten after a carriage return.
 
     >>> _remove_overwritten("10 %\r20 %")
     '\r20 %'
@@ -348,7 +348,7 @@ class OutputCollector:
     def open_pipe(self, stage: str, worker: int) -> Iterator[int]:
         """Open a pipe for a worker. Yields its write end, which the worker must inherit within the `with` block."""
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(read_fd, False)  # only this end: the worker's writes block
+        os.set_blocking(read_fd, False)  # only this end; the worker's writes block
         self._readers_by_fd[read_fd] = LineReader(stage, worker)
         self._epoll.register(read_fd, select.EPOLLIN)
         try:
@@ -357,7 +357,7 @@ class OutputCollector:
             os.close(write_fd)
 
     def close(self) -> None:
-        """Pass on what is left in the pipes, stop the thread and close all descriptors."""
+        """Pass on the rest of the output, stop the thread and close all descriptors."""
         self._is_closing = True
         self._wake_event.set()
         self._thread.join(_THREAD_JOIN_TIMEOUT_S)
@@ -384,7 +384,7 @@ class OutputCollector:
                 ]
             )
             time.sleep(_READ_INTERVAL_S)
-        for fd in tuple(self._readers_by_fd):  # a child that outlives its worker may hold a pipe open: do not wait
+        for fd in tuple(self._readers_by_fd):  # do not wait: a child that outlives its worker may hold a pipe open
             self._deliver(
                 [*self._read_lines(fd), *(reader.finish() if (reader := self._readers_by_fd.get(fd)) else ())]
             )
@@ -411,23 +411,23 @@ class OutputCollector:
             return
         try:
             self._on_output(new_lines)
-        except Exception:  # noqa: BLE001 - of the caller's function, a logging handler, a closed terminal
+        except Exception:  # noqa: BLE001 - raised by the caller's function, a logging handler or a closed terminal
             self._log_first_failure()
 
     def _log_first_failure(self) -> None:
         if self._has_failed:
             return
         self._has_failed = True
-        with contextlib.suppress(Exception):  # logging fails too where stderr is closed: nowhere to report it
+        with contextlib.suppress(Exception):  # logging also fails if stderr is closed
             _log.warning(
                 "`on_output` raised an error, so some output of the workers is lost; its later errors are not shown",
                 exc_info=True,
             )
 
     def _is_first_occurrence(self, line: OutputLine) -> bool:
-        """Whether to show the line. A warning that several workers give is shown once, and counted.
+        """Whether to show the line. A warning from several workers is shown once, and its repeats are counted.
 
-        Its message has the text, the category and the place.
+        Warnings are equal if text, category and place are.
         """
         if line.record.logger != WARNINGS_LOGGER:
             return True
@@ -441,7 +441,7 @@ class OutputCollector:
 
 
 def _count_repeats(line: OutputLine, count: int) -> OutputLine:
-    """Return the line that follows at the end of the run: how often a warning came again, in any worker."""
+    """Return the line for the end of the run: the number of repeats of a warning, in any worker."""
     text = (line.record.message.splitlines() or [""])[0]
     message = f"{count:,} more time{'s' * (count > 1)} in this run: {text}"
     return OutputLine(line.stage, line.worker, msgspec.structs.replace(line.record, logger="", message=message))

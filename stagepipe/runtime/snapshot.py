@@ -1,7 +1,7 @@
-"""The histograms and the trace of a run, as frozen values. Its counters are read by `engine.live_figures`.
+"""The histograms and the trace of a run, as frozen values. `engine.live_figures` reads its counters.
 
-In the caller's process, on any thread. Taking one reads the board and waits for nobody. RunTimings has the histograms
-of stages and hops, for the record of the run. A track of the trace has what a process did when.
+This runs in the caller's process, on any thread. It reads the board without waiting. RunTimings has the histograms of
+stages and hops, for the record of the run. A track of the trace has the records of one process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stagepipe.timing import (
 
 @dataclass(frozen=True)
 class StageTimings:
-    """How long a stage took for its items, over all its workers; `slow_items` are the slowest of each worker."""
+    """The run times of a stage over all its workers. `slow_items` are the slowest of each worker."""
 
     run_histogram: Histogram
     slow_items: tuple[SlowItemRow, ...]
@@ -40,13 +40,13 @@ class StageTimings:
 
 @dataclass(frozen=True)
 class HopTimings:
-    """What a hop cost, over all workers of both sides."""
+    """The costs of a hop, over all workers of both sides."""
 
     phase_histograms: dict[str, Histogram]
     measured_costs: tuple[CostMeasurement, ...]
     rule_changes: tuple[TransportRuleChange, ...]
     messages_by_size_bits: dict[int, int]
-    """How many messages have a size of so many bits: 1 bit is 1 byte, 2 bits are 2 and 3 bytes."""
+    """The number of messages by the bits of their size: 1 bit is 1 byte, 2 bits are 2 and 3 bytes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RunTimings:
 
 
 def take_run_timings(supervisor: Supervisor) -> RunTimings:
-    """Return the histograms of the run as they are now. Takes a millisecond or more: they are large."""
+    """Return the histograms of the run as they are now. Takes a millisecond or more, because they are large."""
     timings = read_run_timings(
         supervisor.board,
         [[stage.name for stage in process.stages] for process in supervisor.plan.processes],
@@ -72,9 +72,9 @@ def take_run_timings(supervisor: Supervisor) -> RunTimings:
 def read_run_timings(
     board: Board, stage_names: Sequence[Sequence[str]], process_indices_by_group: Sequence[Sequence[int]]
 ) -> RunTimings:
-    """Return what the board tells, in another process too: without the changes of the transport rules.
+    """Return the histograms on the board, in any process. They lack the changes of the transport rules.
 
-    `stage_names` are those of each process of the plan.
+    `stage_names` has the stages of each process of the plan.
     """
     regions_by_group = [
         [board.region(process_index) for process_index in process_indices]
@@ -82,7 +82,7 @@ def read_run_timings(
     ]
     stages = {
         name: _take_stage_timings([region.stage_region(stage_index) for region in regions])
-        for names, regions in zip(stage_names, regions_by_group, strict=False)  # the consumer has none
+        for names, regions in zip(stage_names, regions_by_group, strict=False)  # the consumer has no stages
         for stage_index, name in enumerate(names)
     }
     return RunTimings(stages, tuple(_take_hop_timings(*sides) for sides in pairwise(regions_by_group)))
@@ -128,9 +128,9 @@ def _sum_histograms(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def read_trace_tracks(supervisor: Supervisor) -> tuple[TraceTrack, ...]:
-    """Return the rings of all processes in the order of the chain, the consumer's last, of a run that is traced.
+    """Return the rings of all processes of a traced run, in the order of the chain, the consumer's last.
 
-    Its workers have ended, or the last records may be torn.
+    Call it after the workers have ended, or the last records may be torn.
     """
     resources = supervisor.resources
     names = [(slot.name, slot.worker_group) for slot in resources.slots]

@@ -1,8 +1,8 @@
 """Counters and durations of a run, in memory that all its processes share. All use the clock `perf_counter_ns`.
 
 board         the shared memory of counters, histograms and ledgers, and the names of all counters
-histogram     histograms of durations, the cost of messages by kind and size, and what fills both in batches
-trace_buffer  what a process did when, record by record; only in a run that is traced
+histogram     histograms of durations, the cost of messages by kind and size, and the recorder that fills both
+trace_buffer  the actions of a process, record by record; only in a traced run
 """
 
 from stagepipe.timing.board import (

@@ -1,20 +1,20 @@
 """The board: counters in shared memory for all processes of a run. Every word has one writer, so it needs no lock.
 
-Its layout, in 8-byte words:
+The layout, in 8-byte words:
 
     run          the generation, the shared memory of older eras, the version of the layout, the end of the run
-    deliveries   what the consumer has delivered, as the supervisor's thread last saw it (`DeliveryCounter`)
+    deliveries   the consumer's delivery counts, as the supervisor's thread last saw them (`DeliveryCounter`)
     seek         the current seek message, with its generation and checksum
     segments     the progress and the admission state of each segment
     rules        the transport rule of each hop, which the supervisor may change during the run
-    processes    a region for each (`ProcessRegion`), written by it and read by all
+    processes    a region for each process (`ProcessRegion`), which it writes and all processes read
 
-The region of a process has its counters (`ProcessCounter`); for each of its stages the counters (`StageCounter`), a
-histogram of run times and the slowest items; then the histograms and the ledgers of its sending and receiving side;
+The region of a process has its counters (`ProcessCounter`). For each of its stages it has counters (`StageCounter`), a
+histogram of run times and the slowest items. The histograms and the ledgers of its sending and receiving side follow,
 then a slot for each of its threads that work on items (`ItemSlot`).
 
-Progress words carry the generation in which they were written; a word of another generation is ignored. Words are
-written through a cast memoryview, which makes a single aligned store (`struct.pack_into` writes zeros first).
+Progress words carry the generation in which they were written; readers ignore other generations. Words are written
+through a cast memoryview, which makes a single aligned store (`struct.pack_into` writes zeros first).
 """
 
 from __future__ import annotations
@@ -62,42 +62,42 @@ class ProcessCounter(IntEnum):
     EPOCH_ITEMS_PLUS_ONE = 15  # 1 + the number of items of an epoch; 0 while unknown
     EPOCH_END_NS = 16
     CURRENT_ITEM_PLUS_ONE = 17  # 1 + the number of the item being processed
-    ITEMS_SENT = 18  # items that the source has sent, in all epochs; one that is read again counts once
+    ITEMS_SENT = 18  # items that the source sent, in all epochs; an item that is read again counts once
     PROCESS_STATE = 19
     STOPPED_NS = 20
-    HELD_BYTES = 21  # of blocks that it leases; for the consumer, of blocks that its caller holds
-    LARGEST_BLOCK_BYTES = 22  # of the blocks that it has allocated
-    DOWNTIME_NS = 23  # from each death of the worker until its successor was ready, in total
-    CURRENT_STAGE = 24  # the index of the process's stage that is processing it
+    HELD_BYTES = 21  # in blocks that it leases; for the consumer, in blocks that its caller holds
+    LARGEST_BLOCK_BYTES = 22  # the largest block that it has allocated
+    DOWNTIME_NS = 23  # sum of the times from each death of the worker until its successor was ready
+    CURRENT_STAGE = 24  # the index of the stage that is processing the current item
     CURRENT_PARTS_PLUS_ONE = 25  # four words: 1 + the part of the item, the part of the part ...; 0 after the last
-    LAST_CURRENT_ITEM_PLUS_ONE = 29  # 1 + the number of the last of several items being processed together
+    LAST_CURRENT_ITEM_PLUS_ONE = 29  # 1 + the number of the last of several items that are processed together
     HEARTBEAT_NS = 30  # the last tick of a wait
-    CURRENT_EPOCH = 31  # the epoch of that item
-    CHUNK_ITEM_NS = 32  # what an item of its last chunk took, on average; a worker that sends chunks
-    CHUNK_ITEM_BYTES = 33  # and how many bytes a row of it had
+    CURRENT_EPOCH = 31  # the epoch of the current item
+    CHUNK_ITEM_NS = 32  # mean time of an item in the last chunk; only for a worker that sends chunks
+    CHUNK_ITEM_BYTES = 33  # mean bytes of a row in the last chunk
     FLUSHED_NS = 34  # when these counters were last written
     PID = 35  # of the worker
-    INCARNATION = 36  # 0 for the first worker in its slot, 1 for its successor
-    PLANNED_STARTS = 37  # of those successors, how many followed a worker that retired, not one that died
+    INCARNATION = 36  # 0 for the first worker in a slot, 1 for its successor
+    PLANNED_STARTS = 37  # the successors that followed a retired worker, not a dead one
     LAST_RESERVED = 39
 
 
 class DeliveryCounter(IntEnum):
-    """What the consumer has counted, by the offset in words. Durations and times are in ns."""
+    """The consumer's counts, by their offset in words. Durations and times are in ns."""
 
-    STARTED_NS = 0  # when the start of the run began
-    WALL_NS = 1  # from there until these words were written
+    STARTED_NS = 0  # the beginning of the run's startup
+    WALL_NS = 1  # from STARTED_NS until these words were written
     ITEMS = 2
     SAMPLES = 3
     FIRST_ITEM_NS = 4
     WAIT_NS = 5
     BUSY_NS = 6
     OUTSIDE_NS = 7
-    FILES = 8  # that sinks have written in this run
+    FILES = 8  # files that sinks have written in this run
 
 
 MAX_KEY_PARTS = 4
-"""The parts of a key for which the board has room."""
+"""The parts of a key that fit the board."""
 
 
 class ProcessState(IntEnum):
@@ -106,12 +106,12 @@ class ProcessState(IntEnum):
     STARTING = 0
     RUNNING = 1
     STOPPED = 2
-    DORMANT = 3  # its slot has no process
-    RETIRING = 4  # takes no more items, and ends when nobody uses its memory
+    DORMANT = 3  # the slot has no process
+    RETIRING = 4  # takes no more items, and ends when no process uses its memory
 
 
 def is_present(state: int) -> bool:
-    """Whether a process in this state takes items: its slot is not dormant, and it does not retire."""
+    """Whether a process in this state takes items: its slot is not dormant, and it is not retiring."""
     return state < ProcessState.DORMANT
 
 
@@ -124,8 +124,8 @@ class StageCounter(IntEnum):
     BUSY_NS = 3
     RETRIES = 4
     DEAD_LETTERS = 5
-    PASSED_BY = 6  # items that its `when` does not match
-    REPEATED_NS = 7  # in attempts that failed and were repeated; not in BUSY_NS
+    PASSED_BY = 6  # items that `when` does not match
+    REPEATED_NS = 7  # in failed attempts that were repeated; not in BUSY_NS
     LAST_RESERVED = 15
 
 
@@ -136,22 +136,22 @@ MAX_SLOW_ITEMS = 5
 
 _SLOW_ITEM_WORDS = 3
 _LABEL_WORDS = 12
-"""For the label of a slow item: 96 bytes of UTF-8. A longer one keeps its end, which is the name of a file."""
+"""The size of a slow item's label: 96 bytes of UTF-8. A longer label keeps its end, which is the name of a file."""
 
 STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + (_SLOW_ITEM_WORDS + _LABEL_WORDS) * MAX_SLOW_ITEMS
 _QUEUE_WORD = RECEIVE_PHASES.index("queue_ns") * HISTOGRAM_WORDS
 QUEUE_COUNT_WORDS = slice(_QUEUE_WORD, _QUEUE_WORD + BUCKET_COUNT)
-"""The words of `ProcessRegion.receive_histogram_words` that add up to the number of received messages."""
+"""Words of `ProcessRegion.receive_histogram_words`. Their sum is the number of received messages."""
 
 QUEUE_SUM_WORD = _QUEUE_WORD + BUCKET_COUNT
-"""The word with the time that the received messages waited, in ns."""
+"""The word with the total time that the received messages waited, in ns."""
 
 _PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
 _SLOT_WORDS = 2 + MAX_KEY_PARTS
 
 
 def region_word_count(stage_count: int, slot_count: int = 0) -> int:
-    """The number of words of a process with `stage_count` stages, and `slot_count` threads that work on items."""
+    """Return the number of words of a process with `stage_count` stages and `slot_count` threads that work on items."""
     return (
         _PROCESS_WORDS
         + stage_count * STAGE_WORDS
@@ -162,14 +162,14 @@ def region_word_count(stage_count: int, slot_count: int = 0) -> int:
 
 
 AWAITING = 1
-"""What a slot says instead of a time while no code works on its item, which waits for something outside."""
+"""The value of a slot's time while no code works on its item, because the item waits for something outside."""
 
 
 class ItemSlot:
-    """The item of one of several threads in a process."""
+    """The current item of one of several threads in a process."""
 
     def __init__(self, words: memoryview) -> None:
-        """`words`: 1 + the item's number, and 1 + each part (0 after the last), as on the board; since when it runs."""
+        """`words` has 1 + the item's number, 1 + each part (0 after the last), and the time at which the work began."""
         self._words = words
 
     @property
@@ -180,7 +180,7 @@ class ItemSlot:
 
     @key.setter
     def key(self, key: tuple[int, ...]) -> None:
-        self._words[0] = 0  # while its parts change: a slot never names an item that its thread does not have
+        self._words[0] = 0  # while its parts change: a slot never names a wrong item
         for depth in range(1, MAX_KEY_PARTS + 1):
             self._words[depth] = key[depth] + 1 if depth < len(key) else 0
         if key:
@@ -188,7 +188,7 @@ class ItemSlot:
 
     @property
     def running_since_ns(self) -> int:
-        """Since when the stage's code works on the item; AWAITING, or 0 while it waits for the process."""
+        """The time at which the stage's code began on the item; AWAITING, or 0 while it waits for the process."""
         return self._words[-1]
 
     @running_since_ns.setter
@@ -197,23 +197,23 @@ class ItemSlot:
 
 
 class ProcessRegion:
-    """The region of a process on the board. Its process writes; every process may read."""
+    """The region of a process on the board. Only its process writes; every process may read."""
 
     def __init__(
         self, words: memoryview, array: NDArray[np.uint64], base: int, stage_count: int, slot_count: int = 0
     ) -> None:
-        """`words` and `array` are those of the board; the region begins at word `base`. See `Board.region`."""
+        """`words` and `array` are from the board; the region begins at word `base`. See `Board.region`."""
         self._words = words
         self._array = array
         self._base = base
         self._current_item_word = word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
         self.current_item_word = words[word : word + 1]
-        """1 + the number of the item that is being processed, 0 for none, as a view of length 1."""
+        """1 + the number of the current item, 0 for none, as a view of length 1."""
         self.stage_count = stage_count
         start = base + region_word_count(stage_count)
         ends = range(start + _SLOT_WORDS, start + slot_count * _SLOT_WORDS + 1, _SLOT_WORDS)
         self.slots = tuple(ItemSlot(words[end - _SLOT_WORDS : end]) for end in ends)
-        """Of the threads that work on items; none where one item is in progress at a time."""
+        """The slots of the threads that work on items; empty if the process works on one item at a time."""
 
     def __getitem__(self, counter: ProcessCounter) -> int:
         """Read a counter of the process."""
@@ -224,7 +224,7 @@ class ProcessRegion:
         self._words[self._base + counter] = value
 
     def read_counters(self) -> tuple[int, ...]:
-        """All counters of the process as they are now, indexed by `ProcessCounter`."""
+        """Return the current counters of the process, indexed by `ProcessCounter`."""
         return tuple(self._words[self._base : self._base + _PROCESS_WORDS])
 
     @property
@@ -233,7 +233,7 @@ class ProcessRegion:
         return is_present(self[ProcessCounter.PROCESS_STATE])
 
     def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
-        """Set the keys of the items that are being processed together."""
+        """Set the keys of items that are processed together."""
         self.set_current_key(keys[0])
         items = [key[0] for key in keys]
         self._words[self._base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = min(items) + 1
@@ -241,7 +241,7 @@ class ProcessRegion:
             self._words[self._base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = max(items) + 1
 
     def set_current_item(self, key: tuple[int, ...]) -> None:
-        """`set_current_key` for one item after another, each followed by `clear_current_item`: ten times as fast."""
+        """Set the current key, ten times as fast as `set_current_key`. Each call needs a `clear_current_item`."""
         if len(key) == 1:
             self._words[self._current_item_word] = key[0] + 1
         else:
@@ -256,12 +256,12 @@ class ProcessRegion:
 
     @property
     def current_stage_word(self) -> memoryview:
-        """The index of the stage that is processing the item, as a view of length 1."""
+        """The index of the current stage, as a view of length 1."""
         word = self._base + ProcessCounter.CURRENT_STAGE
         return self._words[word : word + 1]
 
     def set_current_key(self, key: tuple[int, ...]) -> None:
-        """Set the key of the item, or part of an item, that is being processed; `()` for none."""
+        """Set the key of the current item or part; `()` for none."""
         words = self._words
         base = self._base
         words[base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = words[base + ProcessCounter.CURRENT_STAGE] = 0
@@ -273,7 +273,7 @@ class ProcessRegion:
 
     @property
     def current_key(self) -> tuple[int, ...]:
-        """The key that `set_current_key` set, without parts deeper than `MAX_KEY_PARTS`."""
+        """The key from `set_current_key`, without parts deeper than `MAX_KEY_PARTS`."""
         words = self._words
         base = self._base
         parts = [words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] for depth in range(MAX_KEY_PARTS)]
@@ -281,7 +281,7 @@ class ProcessRegion:
         return (item - 1, *(part - 1 for part in parts if part)) if item else ()
 
     def stage_region(self, index: int) -> StageRegion:
-        """The region of the process's stage `index`."""
+        """Return the region of the process's stage `index`."""
         return StageRegion(self._array, self._words, self._base + _PROCESS_WORDS + index * STAGE_WORDS)
 
     @property
@@ -312,7 +312,7 @@ class ProcessRegion:
         return CostLedger(self._array[start : start + LEDGER_WORDS])
 
     def phase_histograms(self) -> dict[str, Histogram]:
-        """The histograms of both sides, by phase."""
+        """Return the histograms of both sides, by phase."""
         names = SEND_PHASES + RECEIVE_PHASES
         rows = np.concatenate((self.send_histogram_words, self.receive_histogram_words)).reshape(
             len(names), HISTOGRAM_WORDS
@@ -321,7 +321,7 @@ class ProcessRegion:
 
 
 class SlowItemRow(NamedTuple):
-    """One of a stage's slowest items: its number, its times in ns, and what errors call it, such as its path."""
+    """One of a stage's slowest items: its number, its times in ns, and its label in errors, such as its path."""
 
     item: int
     run_ns: int
@@ -330,7 +330,7 @@ class SlowItemRow(NamedTuple):
 
 
 class StageRegion:
-    """The region of a stage within that of its process."""
+    """The region of a stage within the region of its process."""
 
     def __init__(self, array: NDArray[np.uint64], words: memoryview, base: int) -> None:
         """See `ProcessRegion.stage_region`."""
@@ -354,16 +354,16 @@ class StageRegion:
         self._words[self._base + counter] = value
 
     def add_durations(self, durations_ns: list[int]) -> None:
-        """Add run times to the stage's histogram. Negative ones count as zero."""
+        """Add run times to the stage's histogram. Negative times count as zero."""
         if durations_ns:
             add_durations(self.run_histogram_words, durations_ns)
 
     def read_counters(self) -> tuple[int, ...]:
-        """All counters of the stage as they are now, indexed by `StageCounter`."""
+        """Return the current counters of the stage, indexed by `StageCounter`."""
         return tuple(self._words[self._base : self._base + StageCounter.LAST_RESERVED + 1])
 
     def read_slow_items(self) -> tuple[SlowItemRow, ...]:
-        """The slowest items as they are now."""
+        """Return the slowest items so far."""
         rows = zip(self.slow_items.tolist(), self._slow_labels, strict=True)
         return tuple(
             SlowItemRow(item_plus_one - 1, run_ns, queue_ns, label.tobytes().rstrip(b"\0").decode(errors="replace"))
@@ -385,9 +385,9 @@ class StageRegion:
 # ------------------------------------------------------------------ the board
 
 LAYOUT_VERSION = 6
-"""The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
+"""The version of this layout and of the counters' meaning. An attaching process reads only boards of its own version.
 
-Raise it with each change of the layout: `tests/unit/runtime/attach/test_run.py` says when.
+Raise it with each change of the layout: `tests/unit/runtime/attach/test_run.py` explains when.
 """
 # The words of the run, written by the supervisor.
 GENERATION_WORD = 0
@@ -395,14 +395,14 @@ GENERATION_WORD = 0
 _STALE_BYTES_WORD = 1
 """The bytes of shared memory that older eras still use."""
 _LAYOUT_VERSION_WORD = 2
-"""`LAYOUT_VERSION` of the process that made the board. It keeps this place in every version."""
+"""The `LAYOUT_VERSION` of the process that made the board. It has this place in every version."""
 _ENDED_WORD = 3
 """1 once the workers are asked to stop."""
 _DELIVERY_WORD = 8
-"""The first of the words of `DeliveryCounter`."""
+"""The first word of `DeliveryCounter`."""
 _RUN_WORDS = _DELIVERY_WORD + len(DeliveryCounter)
 _SEEK_WORDS = 128
-"""The current seek: its generation, its length and checksum, its bytes. A simple seek has less than 100 bytes."""
+"""The current seek: generation, length and checksum, bytes. A simple seek has less than 100 bytes."""
 _SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
 # The words of a segment. Its order point writes the first two, its feeder the others.
 _SEGMENT_WORDS = 8  # a cache line; its two writers share it, because both write rarely
@@ -413,7 +413,7 @@ _ITEM_BYTES_WORD = 5
 _FITTING_ITEMS_WORD = 6
 _BLOCKED_AT_NS_WORD = 7
 _COUNT_BITS = 40
-"""The bits of a progress word that hold the count. The bits above hold the generation."""
+"""The bits of a progress word for the count. The bits above hold the generation."""
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,7 @@ class BoardLayout:
     stages_per_process: tuple[int, ...]
     hop_count: int = 0
     slots_per_process: tuple[int, ...] = ()
-    """Of the first processes; the others have none."""
+    """For the first processes; the others have no slots."""
 
     def process_offset(self, process: int) -> int:
         """The offset of a process's region, in words."""
@@ -432,7 +432,7 @@ class BoardLayout:
         return self.rule_offset(self.hop_count) + sum(itertools.starmap(region_word_count, counts))
 
     def count_slots(self, process: int) -> int:
-        """The number of threads of a process that work on items; 0: its main thread does."""
+        """Return the number of a process's threads that work on items; 0 if its main thread does."""
         return self.slots_per_process[process] if process < len(self.slots_per_process) else 0
 
     def rule_offset(self, hop: int) -> int:
@@ -449,7 +449,7 @@ class Board:
     """The board, mapped into one process."""
 
     def __init__(self, fd: int, layout: BoardLayout, *, is_writable: bool = True) -> None:
-        """Map `fd`, a memfd of `make_board_fd`. Without `is_writable` a write raises TypeError or ValueError."""
+        """Map `fd`, a memfd from `make_board_fd`. Without `is_writable` a write raises TypeError or ValueError."""
         self.layout = layout
         access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
         self._mmap = mmap.mmap(fd, layout.word_count * 8, access=access)
@@ -483,7 +483,7 @@ class Board:
         return True
 
     def read_seek(self, generation: int) -> bytes | None:
-        """The seek of a generation; None if it was not published, or has been overwritten."""
+        """Return the seek of a generation; None if it was not published, or has been overwritten."""
         words = self.words
         if words[_RUN_WORDS] != generation:
             return None
@@ -493,7 +493,7 @@ class Board:
         return data if is_intact else None
 
     def live_bytes(self) -> int:
-        """The bytes of shared memory in use in all arenas, including those of older eras."""
+        """Return the bytes of shared memory in use in all arenas, including older eras."""
         words = self.words
         return sum([words[offset] for offset in self._live_bytes_offsets]) + words[_STALE_BYTES_WORD]
 
@@ -521,7 +521,7 @@ class Board:
         return self.words[_DELIVERY_WORD : _DELIVERY_WORD + len(DeliveryCounter)]
 
     def largest_block_bytes(self, processes: Sequence[int]) -> int:
-        """The size in bytes of the largest block that any of `processes` has allocated."""
+        """Return the size in bytes of the largest block that any of `processes` has allocated."""
         words = self.words
         offsets = self._live_bytes_offsets
         return max(
@@ -532,11 +532,11 @@ class Board:
         )
 
     def consumer_held_bytes(self) -> int:
-        """The bytes of shared memory that the consumer's caller holds. The consumer is the last process."""
+        """Return the bytes of shared memory that the consumer's caller holds. The consumer is the last process."""
         return self.words[self._live_bytes_offsets[-1] - ProcessCounter.LIVE_BYTES + ProcessCounter.HELD_BYTES]
 
     def rule_word(self, hop: int) -> memoryview:
-        """The rule of a hop (see `TransportRule.word`), as a view of length 1.
+        """Return the rule of a hop (see `TransportRule.word`), as a view of length 1.
 
         Only the supervisor writes it.
         """
@@ -544,37 +544,37 @@ class Board:
         return self.words[offset : offset + 1]
 
     def read_consumed(self, segment: int, generation: int) -> int | None:
-        """The items of a segment that its order point has consumed; None if it has not entered this generation."""
+        """Return the number of items that a segment's order point consumed; None before it enters this generation."""
         return self._read_progress(segment, _CONSUMED_WORD, generation)
 
     def publish_consumed(self, segment: int, generation: int, count: int) -> None:
-        """Publish how many items have been consumed. Only the order point at the end of the segment calls this."""
+        """Publish the number of consumed items. Only the order point at the end of the segment calls this."""
         self.words[self._segment_offset(segment) + _CONSUMED_WORD] = generation << _COUNT_BITS | count
 
     def read_early(self, segment: int, generation: int) -> int | None:
-        """The items that have reached their order point before their turn; None as in `read_consumed`."""
+        """Return the number of items that reached their order point before their turn; None as in `read_consumed`."""
         return self._read_progress(segment, _EARLY_WORD, generation)
 
     def publish_early(self, segment: int, generation: int, count: int) -> None:
-        """Publish how many items have arrived before their turn. Only the order point of the segment calls this."""
+        """Publish the number of items that arrived before their turn. Only the segment's order point calls this."""
         self.words[self._segment_offset(segment) + _EARLY_WORD] = generation << _COUNT_BITS | count
 
     def read_wake_count(self, segment: int, generation: int) -> int | None:
-        """The consumed count at which the feeder of a segment waits to be woken; None if it does not wait."""
+        """Return the consumed count at which a segment's feeder wants to be woken; None if it does not wait."""
         return self._read_progress(segment, _WAKE_COUNT_WORD, generation)
 
     def publish_wake_count(self, segment: int, generation: int, count: int | None) -> None:
-        """Publish the count to be woken at; None: no longer waiting. Only the feeder of the segment calls this."""
+        """Publish the consumed count that wakes the feeder; None if it no longer waits. Only the feeder calls this."""
         self.words[self._segment_offset(segment) + _WAKE_COUNT_WORD] = (
             0 if count is None else generation << _COUNT_BITS | count
         )
 
     def publish_admission_blocked(self, segment: int, now_ns: int) -> None:
-        """Publish that at `now_ns` an item had to wait for admission. Only the feeder of the segment calls this."""
+        """Publish that an item had to wait for admission at `now_ns`. Only the feeder of the segment calls this."""
         self.words[self._segment_offset(segment) + _BLOCKED_AT_NS_WORD] = now_ns
 
     def last_admission_blocked_ns(self) -> int:
-        """When an item last had to wait for admission, in any segment, in ns; 0 if never."""
+        """Return the last time at which an item had to wait for admission, in any segment, in ns; 0 if never."""
         return max(
             [
                 self.words[self._segment_offset(segment) + _BLOCKED_AT_NS_WORD]
@@ -583,13 +583,13 @@ class Board:
         )
 
     def publish_memory_pressure(self, segment: int, item_bytes: int, fitting_items: int) -> None:
-        """Publish how many items of `item_bytes` fit `memory`, if less than the window. Only the feeder calls this."""
+        """Publish the number of items of `item_bytes` that fit `memory`, if below the window. Only the feeder does."""
         offset = self._segment_offset(segment)
         self.words[offset + _ITEM_BYTES_WORD] = item_bytes
         self.words[offset + _FITTING_ITEMS_WORD] = fitting_items
 
     def read_memory_pressure(self, segment: int) -> tuple[int, int] | None:
-        """(bytes of an item, items that fitted) when `memory` last held less than the window; None if it never did."""
+        """Return (bytes of an item, items that fitted) when `memory` last limited the window; None if it never did."""
         offset = self._segment_offset(segment)
         fitting_items = self.words[offset + _FITTING_ITEMS_WORD]
         return (self.words[offset + _ITEM_BYTES_WORD], fitting_items) if fitting_items else None
@@ -613,7 +613,7 @@ class Board:
 
 
 def make_board_fd(layout: BoardLayout) -> int:
-    """Create a memfd for a board; all its words are zero, but for the version of the layout."""
+    """Create a memfd for a board. All words are zero, except the version of the layout."""
     fd = os.memfd_create("stagepipe-board", os.MFD_CLOEXEC)
     os.ftruncate(fd, layout.word_count * 8)
     os.pwrite(fd, struct.pack("Q", LAYOUT_VERSION), 8 * _LAYOUT_VERSION_WORD)
@@ -621,6 +621,6 @@ def make_board_fd(layout: BoardLayout) -> int:
 
 
 def read_layout_version(fd: int) -> int:
-    """The `LAYOUT_VERSION` of the process that made the board `fd`; 0 if it is no board."""
+    """Return the `LAYOUT_VERSION` of the process that made the board `fd`; 0 if `fd` is not a board."""
     data = os.pread(fd, 8, 8 * _LAYOUT_VERSION_WORD)
     return int(struct.unpack("Q", data)[0]) if len(data) == 8 else 0  # noqa: PLR2004 - the bytes of a word

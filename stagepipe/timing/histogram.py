@@ -1,16 +1,16 @@
 """Histograms of durations, the cost of messages by transfer kind and size, and the recorder that fills both in batches.
 
-The histograms are log-linear: 32 buckets per doubling, so values are accurate to 2 %. The layout is that of
+The histograms are log-linear: 32 buckets per doubling, so values are accurate to 2 %. They have the layout of
 HdrHistogram (http://hdrhistogram.org; Gil Tene, "How NOT to Measure Latency"): a bucket for each value below 64 ns, 32
 buckets per doubling above. Workers fill histograms on the board, the report reads them.
 
-Each side of a hop has a ledger in its region of the board: the sending side for copy and send, the receiving side for
-receive. Most words of a ledger are never touched, and those take no memory in a memfd.
+Each side of a hop has a ledger in its region of the board: for copy and send on the sending side, for receive on the
+receiving side. Most words of a ledger are never touched, so they take no memory in the memfd.
 
 Adding a row to a recorder only extends a list. After 1024 rows, NumPy adds all of them to the histograms at once. The
-four phases of a side of a hop take about 0.4 µs that way; added one by one they take 3 µs. A few are added one by one
-all the same: NumPy passes over all buckets, and in a process that does other work between two flushes it finds neither
-them nor its own code in the caches. Of rows that differ in one column only, the others are added once for all of them.
+four phases of one side of a hop then take about 0.4 µs; added one by one they take 3 µs. A few rows are still added one
+by one: NumPy passes over all buckets, and if the process does other work between two flushes, neither the buckets nor
+NumPy's code are in the caches. If rows differ in only one column, their other columns are added once for all of them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 BUCKET_COUNT = 1216
-"""The buckets of a histogram: up to 2**42 ns (73 minutes); longer durations count in the last one."""
+"""The buckets of a histogram: up to 2**42 ns (73 minutes). Longer durations count in the last bucket."""
 
 HISTOGRAM_WORDS = BUCKET_COUNT + 2
 """The 8-byte words of a histogram on the board: its buckets, then the sum and the maximum, both in ns."""
 
 
 def bucket_index(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bucket of each duration: int64 of the same shape as `values_ns`. Negative durations count as zero.
+    """Return the bucket of each duration: int64 of the same shape as `values_ns`. Negative durations count as zero.
 
     >>> bucket_index(np.array([0, 63, 64, 65, 1000])).tolist()
     [0, 63, 64, 64, 190]
@@ -51,7 +51,7 @@ def add_to_histogram(
 ) -> None:
     """Add durations of at least 0 to the histogram in `words`, uint64 of shape (HISTOGRAM_WORDS,).
 
-    `buckets` is what `bucket_index` returns for them. `counts`: how often each counts, at least once; None: once.
+    `buckets` is the result of `bucket_index`. `counts` weights the durations, at least 1 each; None counts each once.
     """
     words[:BUCKET_COUNT] += np.bincount(buckets, counts, BUCKET_COUNT).astype(np.uint64)
     words[BUCKET_COUNT] += np.uint64((values_ns if counts is None else values_ns * counts).sum())
@@ -59,11 +59,11 @@ def add_to_histogram(
 
 
 _FEW: Final = 16
-"""So many durations of each kind are added one by one."""
+"""Up to this many durations of each kind are added one by one."""
 
 
 def add_duration(words: memoryview, start: int, value_ns: int, count: int = 1) -> None:
-    """Add a duration `count` times to the histogram that begins at `start` in `words`. Negative: it counts as zero."""
+    """Add a duration `count` times to the histogram that begins at `start` in `words`. Negative ones count as zero."""
     value_ns = max(value_ns, 0)
     shift = max(value_ns.bit_length() - 6, 0)
     words[start + min(32 * shift + (value_ns >> shift), BUCKET_COUNT - 1)] += count
@@ -83,7 +83,7 @@ def add_durations(words: NDArray[np.uint64], durations_ns: Sequence[int]) -> Non
 
 
 def pack_integers(values: Sequence[int]) -> NDArray[np.int64]:
-    """An array of integers; `numpy.array` takes twice as long.
+    """Return an array of integers; `numpy.array` takes twice as long.
 
     >>> pack_integers([3, -4])
     array([ 3, -4])
@@ -105,7 +105,7 @@ BUCKET_MIDPOINTS_NS = _bucket_midpoints_ns()
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram of durations. `counts` is uint64 of shape (BUCKET_COUNT,); histograms add up with `+`."""
+    """A histogram of durations. `counts` is uint64 of shape (BUCKET_COUNT,); `+` adds histograms."""
 
     counts: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(BUCKET_COUNT, np.uint64))
     sum_ns: int = 0
@@ -113,7 +113,7 @@ class Histogram:
 
     @classmethod
     def from_values_ns(cls, values_ns: list[int]) -> Histogram:
-        """The histogram of durations in ns. Negative durations count as zero.
+        """Return the histogram of durations in ns. Negative durations count as zero.
 
         >>> Histogram.from_values_ns([10, 20, 30]).percentile_ns(50)
         20
@@ -124,7 +124,7 @@ class Histogram:
 
     @classmethod
     def from_words(cls, words: NDArray[np.uint64]) -> Histogram:
-        """A copy of the histogram in the words of a board: uint64 of shape (HISTOGRAM_WORDS,)."""
+        """Copy the histogram from the words of a board: uint64 of shape (HISTOGRAM_WORDS,)."""
         return cls(words[:BUCKET_COUNT].copy(), int(words[BUCKET_COUNT]), int(words[BUCKET_COUNT + 1]))
 
     @property
@@ -138,7 +138,7 @@ class Histogram:
         return self.sum_ns // self.count if self.count else 0
 
     def percentile_ns(self, percent: float) -> int:
-        """The percentile in ns, for `percent` from 0 to 100: accurate to 2 %, at most the maximum; 0 if empty."""
+        """Return a percentile in ns, for `percent` from 0 to 100: accurate to 2 %, at most the maximum; 0 if empty."""
         total = self.count
         if not total:
             return 0
@@ -146,7 +146,7 @@ class Histogram:
         return min(int(BUCKET_MIDPOINTS_NS[bucket]), self.max_ns)
 
     def count_from(self, low_ns: float) -> int:
-        """The number of durations of `low_ns` and more, accurate to 2 % of it.
+        """Return the number of durations of at least `low_ns`, accurate to 2 % of `low_ns`.
 
         >>> Histogram.from_values_ns([10, 20, 30]).count_from(20)
         2
@@ -154,11 +154,11 @@ class Histogram:
         return int(self.counts[low_ns <= BUCKET_MIDPOINTS_NS].sum())
 
     def __add__(self, other: Histogram) -> Histogram:
-        """The histogram of the durations of both."""
+        """Return the histogram of the durations of both."""
         return Histogram(self.counts + other.counts, self.sum_ns + other.sum_ns, max(self.max_ns, other.max_ns))
 
     def __sub__(self, earlier: Histogram) -> Histogram:
-        """The durations that were added since `earlier`, the same histogram then. `max_ns` is that of all.
+        """Return the durations added since `earlier`, a copy of this histogram. `max_ns` is the maximum of all.
 
         >>> first = Histogram.from_values_ns([10])
         >>> (first + Histogram.from_values_ns([30]) - first).percentile_ns(50)
@@ -173,9 +173,9 @@ class Histogram:
 class TransferKind(IntEnum):
     """How a message is transferred.
 
-    PIPE: all of it through the pipe. COPIED: some of it copied to a block. ZERO_COPY: its large buffers were in blocks
-    already. COLD_COPY: copied to a block whose pages had not been touched before, which is slower. PACKED: in a packet
-    or a block with other messages; its size and its cost are its share.
+    PIPE: all of it through the pipe. COPIED: partly copied to a block. ZERO_COPY: its large buffers were already in
+    blocks. COLD_COPY: copied to a block with untouched pages, which is slower. PACKED: in a packet or a block with
+    other messages; its size and its cost are its share.
     """
 
     PIPE = 0
@@ -206,7 +206,7 @@ class LedgerEntry:
         return self.total_bytes // max(self.cost_histogram.count, 1)
 
     def __add__(self, other: LedgerEntry) -> LedgerEntry:
-        """The messages of both, for example of two workers, for the same kind and size."""
+        """Return the messages of both entries, for example from two workers, for the same kind and size."""
         return LedgerEntry(
             self.transfer_kind,
             self.size_bits,
@@ -232,7 +232,7 @@ class CostLedger:
         cost_ns: NDArray[np.int64],
         counts: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add messages. Each array is int64 with one value per message; `counts`: how many messages are like it.
+        """Add messages. Each array is int64 with one value per message; `counts` has the number of equal messages.
 
         >>> ledger = CostLedger(np.zeros(LEDGER_WORDS, np.uint64))
         >>> ledger.add(np.array([TransferKind.COPIED] * 2), np.array([1024, 2047]), np.array([10, 20]))
@@ -262,11 +262,11 @@ class CostLedger:
             return
         add_to_histogram(self._cost_words[cell], buckets, cost_ns, counts)
         self._total_bytes[cell] += np.uint64((nbytes if counts is None else nbytes * counts).sum())
-        # Last, so that a reader of the count finds the rest.
+        # Updated last, so that a reader of the count finds the rest.
         self._message_counts[cell] += np.uint64(len(buckets) if counts is None else counts.sum())
 
     def add_message(self, transfer_kind: int, nbytes: int, cost_ns: int, count: int) -> None:
-        """Add `count` messages that are alike."""
+        """Add `count` equal messages."""
         words = memoryview(self.words.data)
         cell = transfer_kind * _SIZE_BUCKETS + min(nbytes.bit_length(), _SIZE_BUCKETS - 1)
         add_duration(words, 2 * _CELL_COUNT + cell * HISTOGRAM_WORDS, cost_ns, count)
@@ -279,7 +279,7 @@ class CostLedger:
         return int(self._message_counts.sum())
 
     def entries(self) -> list[LedgerEntry]:
-        """The entries of all kinds and sizes that have messages."""
+        """Return the entries of all kinds and sizes that have messages."""
         return [
             LedgerEntry(
                 TransferKind(cell // _SIZE_BUCKETS),
@@ -295,7 +295,7 @@ class CostLedger:
 
 _ROWS_PER_FLUSH = 1024
 _ALIKE_ROWS_PER_FLUSH = 4096
-"""Each is one number, where a row has eight."""
+"""A row of `add_alike` is one number; other rows have eight."""
 _ROWS_BEFORE_FIRST_FLUSH = 32
 """With a ledger, the first flush comes early, because the adaptive transport waits for the costs of a hop."""
 _LEDGER_COLUMNS = 3
@@ -303,9 +303,9 @@ _LEDGER_COLUMNS = 3
 
 
 class DurationRecorder:
-    """Fills `column_count` histograms, one after another in `words`, and with a `ledger` that too.
+    """Fills `column_count` histograms, one after another in `words`, and an optional `ledger`.
 
-    Each row then has a ledger entry: the message's transfer kind, its bytes and its cost in ns.
+    With a ledger, each row has a ledger entry: the message's transfer kind, its bytes and its cost in ns.
     """
 
     def __init__(self, words: NDArray[np.uint64], column_count: int, ledger: CostLedger | None = None) -> None:
@@ -317,14 +317,14 @@ class DurationRecorder:
         self._flush_length = (_ROWS_PER_FLUSH if ledger is None else _ROWS_BEFORE_FIRST_FLUSH) * self._row_width
         self._rows: list[int] = []
         self._alike_rows: list[int] = []
-        """The rows of `add_alike`, each with its count as one more column."""
+        """The rows of `add_alike`, each with its count as an extra column."""
         self._alike_column = 0
         self._alike_flush_rows = _ALIKE_ROWS_PER_FLUSH if ledger is None else _ROWS_BEFORE_FIRST_FLUSH
         self._alike_values_ns: list[int] = []
-        """What `_alike_rows` have in `_alike_column`."""
+        """The values of `_alike_rows` in `_alike_column`."""
 
     def add(self, row_ns: Iterable[int], ledger_entry: Iterable[int] = ()) -> None:
-        """Add a row: a duration in ns for each column, and the ledger entry (transfer kind, bytes, ns) if there is one.
+        """Add a row: a duration in ns for each column, and with a ledger an entry for it (transfer kind, bytes, ns).
 
         >>> recorder = DurationRecorder(np.zeros(2 * HISTOGRAM_WORDS, np.uint64), 2)
         >>> recorder.add((100, 2000))
@@ -338,7 +338,7 @@ class DurationRecorder:
             self.flush()
 
     def add_alike(self, row_ns: Sequence[int], ledger_entry: Sequence[int], column: int, values_ns: list[int]) -> None:
-        """Add a row for each of `values_ns`, which are those of `column`; the rest is that of `row_ns` in all of them.
+        """Add a row for each of `values_ns`. It has that value in `column`, and the values of `row_ns` in all others.
 
         >>> recorder = DurationRecorder(np.zeros(2 * HISTOGRAM_WORDS, np.uint64), 2)
         >>> recorder.add_alike((100, 0), (), 1, [2000, 3000])  # (100, 2000) and (100, 3000)
@@ -363,7 +363,7 @@ class DurationRecorder:
         self._flush_alike()
 
     def _flush_alike(self) -> None:
-        """Add the rows that differ in one column. The rest of them is added once for each call of `add_alike`."""
+        """Add the rows that differ in one column. Their other columns are added once per call of `add_alike`."""
         if not self._alike_rows:
             return
         self._alike_flush_rows = _ALIKE_ROWS_PER_FLUSH
@@ -374,7 +374,7 @@ class DurationRecorder:
         self._alike_values_ns.clear()
 
     def _add_rows(self, rows: list[int], width: int, columns: Sequence[int]) -> None:
-        """Add rows to the histograms of `columns`, and to the ledger. The last number of a wider row is its count."""
+        """Add rows to the histograms of `columns`, and to the ledger. In a wider row, the last number is its count."""
         if len(rows) <= _FEW * width:
             view = memoryview(self._words.reshape(-1).data)
             for first in range(0, len(rows), width):
@@ -397,5 +397,5 @@ class DurationRecorder:
 
 
 def _make_table(rows: list[int], width: int) -> NDArray[np.int64]:
-    """The rows as an array. Negative durations (a clock that went back, two clocks that differ) count as zero."""
+    """Return the rows as an array. Negative durations (a clock that went back, or two clocks) count as zero."""
     return np.maximum(pack_integers(rows).reshape(-1, width), 0)

@@ -1,9 +1,9 @@
 """The trace of a process: a ring of records in a memfd.
 
-The supervisor makes it, and the successor of a process that has died continues it.
+The supervisor creates the ring. If the process dies, its successor continues the same ring.
 
 A record is 64 bytes. It is in shared memory as soon as `add` returns, so it outlives a kill of its writer. When the
-ring is full, a new record takes the place of the oldest. Times are those of `perf_counter_ns`.
+ring is full, a new record overwrites the oldest. Times are from `perf_counter_ns`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from stagepipe.core import Key
 
 TRACE_CAPACITY: Final = 1 << 16
-"""The records of a ring: 4 MiB, some 16,000 items of a stage. Pages that are not written take no memory."""
+"""The records of a ring: 4 MiB, about 16,000 items of a stage. Unwritten pages take no memory."""
 _RECORD: Final = struct.Struct("<QQqQQQQQ")
 _HEADER_BYTES: Final = 64
-"""Its first word counts the records ever written."""
+"""The first word of the header counts all records ever written."""
 _NO_KEY: Final = (-1,)
 _FAILED_BIT: Final = 1 << 28
 _MAX_WORD: Final = 0xFFFFFFFF
@@ -34,15 +34,15 @@ _ROWS_PER_STEP: Final = 1024
 
 
 class TraceKind(IntEnum):
-    """What a process did in the time of a record. `first`, `second` and `items` are those of `TraceRecord`."""
+    """The action of a process that a record describes. `first`, `second` and `items` are fields of `TraceRecord`."""
 
     START = 1  # from its fork until its stages were built
     WAIT_FOR_INPUT = 2
-    RECEIVE = 3  # first: ns of decoding, second: ns in the queue, items: those that came together
-    STAGE = 4  # a call of a stage's function; items: of a list, first: 1 + the thread, of several
-    ITEM = 5  # all stages of a process, and the sending of what they return; first: as in STAGE
-    SEND = 6  # first: ns of encoding and copying, second: of the write and its wait; items: written
-    WRITE = 7  # of items that were held back
+    RECEIVE = 3  # first: ns of decoding, second: ns in the queue, items: the number that arrived together
+    STAGE = 4  # a call of a stage's function; items: length of a list, first: 1 + the thread if there are several
+    ITEM = 5  # all stages of a process, and the sending of their results; first: as in STAGE
+    SEND = 6  # first: ns of encoding and copying, second: ns of the write and its wait; items: written
+    WRITE = 7  # writing held items
     WAIT_FOR_ADMISSION = 8  # the window is full
     CONSUME = 9  # the caller's work on an item
 
@@ -65,7 +65,7 @@ class TraceRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceRing:
-    """The records of a ring as they were, and how many were overwritten by later ones."""
+    """The records of a ring at one moment, and the number of records that were overwritten."""
 
     rows: NDArray[np.uint64]
     dropped: int
@@ -77,10 +77,10 @@ class TraceRing:
 
 
 class TraceBuffer:
-    """The writer of a ring: one process at a time, one thread at a time."""
+    """The writer of a ring. Only one process and one thread may write at a time."""
 
     def __init__(self, fd: int, capacity: int = TRACE_CAPACITY) -> None:
-        """Map `fd`, a memfd of `make_trace_fd` with the same `capacity`, and go on behind its last record."""
+        """Map `fd`, a memfd from `make_trace_fd` with the same `capacity`, and continue after its last record."""
         self._memory = mmap.mmap(fd, _HEADER_BYTES + capacity * _RECORD.size)
         self._words = memoryview(self._memory).cast("Q")
         self._count = self._words[0]
@@ -92,7 +92,7 @@ class TraceBuffer:
         self._begun_ns = 0
 
     def enter_generation(self, generation: int) -> None:
-        """Write `generation` into the records from now on."""
+        """Write `generation` into all records from now on."""
         self.generation = generation
         self._origin = (generation & _MAX_WORD) << 32 | self._pid
 
@@ -102,7 +102,7 @@ class TraceBuffer:
         self._begun_ns = begin_ns
 
     def take_item_begin(self, key: Key) -> int:
-        """Return when the work on an item began: now, unless `begin_item` knows it."""
+        """Return the time at which the work on an item began: now, unless `begin_item` recorded it."""
         if key != self._begun_key:
             return perf_counter_ns()
         self._begun_key = ()
@@ -147,9 +147,9 @@ def make_trace_fd(capacity: int = TRACE_CAPACITY) -> int:
 
 
 def read_trace(fd: int, capacity: int = TRACE_CAPACITY) -> TraceRing:
-    """Return the records of a ring, also of a writer that has died.
+    """Return the records of a ring, even if its writer has died.
 
-    A full ring has one record less than its capacity: a kill may have come while the oldest was being overwritten.
+    A full ring returns one record less than its capacity: a kill may have come while the oldest was being overwritten.
 
     >>> fd = make_trace_fd()
     >>> TraceBuffer(fd).add(TraceKind.STAGE, 1000, 2000, (17, 3))
@@ -166,12 +166,12 @@ def read_trace(fd: int, capacity: int = TRACE_CAPACITY) -> TraceRing:
 
 
 def pack_durations(first_ns: int, second_ns: int) -> int:
-    """Two durations in one field of a record. One of more than 4 seconds counts as 4."""
+    """Pack two durations into one field of a record. Durations above 4 seconds count as 4."""
     return min(first_ns, _MAX_WORD) << 32 | min(second_ns, _MAX_WORD)
 
 
 def unpack_durations(packed: int) -> tuple[int, int]:
-    """The two durations of `pack_durations`.
+    """Unpack the two durations of `pack_durations`.
 
     >>> unpack_durations(pack_durations(5, 7))
     (5, 7)
@@ -199,7 +199,7 @@ def _unpack(row: list[int]) -> TraceRecord:
 
 
 def _pack_parts(key: Key) -> int:
-    """The parts of a key in 64 bits: of more than two, the last 16 bits of each; at most four."""
+    """Pack at most four parts of a key into 64 bits. With more than two parts, only the last 16 bits of each fit."""
     bits = _part_bits(len(key) - 1)
     packed = 0
     for part in key[:0:-1]:

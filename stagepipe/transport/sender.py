@@ -285,7 +285,7 @@ class Sender:
         self._next_key = ()
 
     def _hold_entry(self, entry: bytes, times: EntryTimes | None, *, is_last: bool = False) -> bool:
-        """Hold an entry, or write it with all held data. False if interrupted. `is_last`: write now, nothing follows."""
+        """Hold an entry, or write it with all held data. False if interrupted. `is_last`: write now."""
         now_ns = perf_counter_ns() if times is None else times.first_ns
         if self.max_items == 1 and not self._count:  # avoids the cost of holding
             return self._write_and_record(join_entries((entry,), now_ns), [] if times is None else [times], now_ns, 1)
