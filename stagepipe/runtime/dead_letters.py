@@ -180,7 +180,7 @@ class DeadLetterStore:
     def apply_seek(
         self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[ForcedSkip]
     ) -> None:
-        """Drop the letters of items that are processed again. `cursors` has one per segment. See `Seek.forced_skips`."""
+        """Drop the letters of items that are processed again. `cursors` has one per segment. See also `Seek`."""
         with self._lock:
             if epoch != self._counted_epoch:
                 self._counted_epoch = epoch

@@ -1,15 +1,15 @@
-"""What runs on an item: the source, the stages, and what happens when they fail. In workers and inline.
+"""Runs the source and the stages on items, and handles their failures. In workers and inline.
 
 stage         StageRunner: builds one stage, calls it, times it and seeds it; `when`
 chain         StageChain: the fused stages of a process, called one after the other; retries
-event_loop    StageLoop: runs the tasks of an `async def` stage; loaded where there is one
+event_loop    StageLoop: runs the tasks of an `async def` stage; loaded only if there is one
 source        SourceRunner: the source as the first stage of a chain; SourceReader reads it from any item on
-grouping      what an order point does: groups of leaves, and their lineage
+grouping      the work of an order point: groups of leaves, and their lineage
 fields        `field`, `as` and `into`: a function applied to fields of an item
-cache         `cache`: the outputs that a stage keeps in files
-seeding       seeds the generators of Python, NumPy and torch, and those that a stage keeps for itself
-lazy_seeding  lets those of Python and NumPy wait for their first use
-ranks         what torchrun sets in the environment, for a stage with a `group`
+cache         `cache`: keeps the outputs of a stage in files
+seeding       seeds the generators of Python, NumPy and torch, and the own generators of a stage
+lazy_seeding  delays the seeding of Python's and NumPy's generators until their first use
+ranks         torchrun's environment variables, for a stage with a `group`
 errors        StageError: an exception with its stage and item, and the text for it
 """
 

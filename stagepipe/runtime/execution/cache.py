@@ -1,13 +1,12 @@
-"""`cache`: the outputs that a stage keeps in files. An output that is kept is read, all others are computed and kept.
+"""`cache`: keeps the outputs of a stage in files. A kept output is read; other outputs are computed and kept.
 
-What an entry stands for is in its name: the fingerprint of config, code and data that the plan has, and the item. An
-error is never kept.
+The name of an entry identifies the item, and the config, code and data (by the plan's fingerprint). Errors are never
+kept.
 
-A file is whole or not there. It is written beside its place and renamed, so a process that is killed leaves no half
-entry, and several runs may use one folder. It holds the arrays first, then a tree of plain values, then a trailer, by
-which a file that was cut off is known. The tree is encoded by msgspec, never pickled: a user who can write to a cache
-folder must not be able to run code. Arrays are C-ordered and begin at multiples of 64 bytes, so that they can be used
-where they lie.
+A file is complete or absent. It is written to a temporary file and renamed, so a killed process leaves no partial
+entry, and several runs may use one folder. The file holds the arrays, then a tree of plain values, then a trailer that
+reveals a truncated file. The tree is encoded with msgpack, never pickled: a user who can write to a cache folder must
+not be able to run code. Arrays are C-ordered and begin at multiples of 64 bytes, so that they can be used in place.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _MIN_PLAIN_INT: Final = -(2**63)
 _MAX_PLAIN_INT: Final = 2**64 - 1
 
 WriteBuffer = Callable[[memoryview], int]
-"""Writes bytes and returns where they begin."""
+"""Writes bytes and returns their offset."""
 
 _Node = Any
-"""A scalar as it is; all else is a list whose first element tells the kind."""
+"""A scalar is itself; any other value is a list whose first element names the kind."""
 
 
 class UncachableOutputError(Exception):
-    """An output has a value that cannot be kept; `path` leads to it."""
+    """An output has a value that cannot be kept. `path` leads to the value."""
 
     def __init__(self, path: str, reason: str) -> None:
         where = f"its field `{path}`" if path else "it"
@@ -60,7 +59,7 @@ class UncachableOutputError(Exception):
 
 
 def encode(value: Any, write: WriteBuffer, path: str = "", depth: int = 0) -> _Node:  # noqa: C901, PLR0911 - a case for each kind of value
-    """Return the tree of a value, after its arrays went to `write`. Raises UncachableOutputError."""
+    """Return the tree of a value, after passing its arrays to `write`. Raises UncachableOutputError."""
     kind = type(value)
     if value is None or kind in {bool, float, bytes}:
         return value
@@ -93,7 +92,7 @@ def encode(value: Any, write: WriteBuffer, path: str = "", depth: int = 0) -> _N
 def _encode_text(text: str) -> _Node:
     try:
         text.encode()
-    except UnicodeEncodeError:  # it has a surrogate, as the name of a file that is not UTF-8
+    except UnicodeEncodeError:  # it has a surrogate, as in a file name that is not UTF-8
         return ["text", text.encode("utf-8", "surrogatepass")]
     return text
 
@@ -119,7 +118,7 @@ def _encode_tensor(tensor: Any, write: WriteBuffer, path: str) -> _Node:
 
 
 def decode(node: _Node, buffer: Any) -> Any:  # noqa: C901, PLR0911 - a case for each kind of value
-    """Return the value of a tree. Arrays are views of `buffer`. Raises ValueError for a tree that is damaged."""
+    """Return the value of a tree. Arrays are views of `buffer`. Raises ValueError for a damaged tree."""
     if not isinstance(node, list):
         return node
     match node:
@@ -168,16 +167,16 @@ def _decode_tensor(dtype: str, shape: list[int], begin: int, buffer: Any) -> Any
 
 _MAGIC: Final = b"SPCACHE1"
 _TRAILER: Final = struct.Struct("<QII8s")
-"""Where the tree begins, its length and its CRC-32, and the magic."""
+"""Offset, length and CRC-32 of the tree, and the magic."""
 _ALIGNMENT: Final = 64
 _MIN_MAPPED_BYTES: Final = 1 << 16
-"""A smaller file is read: mapping it costs more than copying it."""
+"""Smaller files are read, because mapping them costs more than copying."""
 _MAX_MAPPINGS: Final = 256
-"""Mappings of a process. Each holds a descriptor, of which a process may have 1,024 by default."""
+"""The mappings of a process. Each holds a descriptor, and a process may have 1,024 by default."""
 
 _UNFINISHED: Final = "unfinished"
 _MAX_UNFINISHED_S: Final = 24 * 3600.0
-"""A file that is older was left by a process that was killed."""
+"""Older files were left by a killed process."""
 
 _mappings: Final[weakref.WeakSet[mmap.mmap]] = weakref.WeakSet()
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -186,24 +185,24 @@ _log: Final = logging.getLogger("stagepipe")
 
 
 class KeptOutput(NamedTuple):
-    """What a stage returned for an item, or the parts that it yielded."""
+    """The result of a stage for an item, or the parts that it yielded."""
 
     values: list[Any]
     is_parts: bool
 
 
 class EntryFolder:
-    """The entries of one stage. After the first one that cannot be written, nothing more is kept."""
+    """The entries of one stage. After the first entry that cannot be written, nothing more is kept."""
 
     def __init__(self, folder: Path, stage: str) -> None:
-        """Nothing is made before there is something to keep."""
+        """Create nothing yet: the folder is made for the first entry."""
         self._folder = folder
         self._stage = stage
         self.is_writable = True
         self._was_cleaned = False
 
     def read(self, name: str) -> KeptOutput | None:
-        """Return an entry; None if there is none, or it is damaged."""
+        """Return an entry; None if it is missing or damaged."""
         try:
             buffer = _open_buffer(self._get_path(name))
         except (OSError, ValueError):
@@ -231,7 +230,7 @@ class EntryFolder:
 
     @contextlib.contextmanager
     def stop_at_error(self) -> Iterator[None]:
-        """Keep nothing more after an OSError in the block, and warn once."""
+        """Stop keeping outputs after an OSError in the block, and warn once."""
         try:
             yield
         except OSError as error:
@@ -249,7 +248,7 @@ class EntryFolder:
 
 
 class EntryWriter:
-    """An entry that is being written: `add` each value, then `commit`. Without that nothing is left."""
+    """An entry that is being written. `add` each value, then `commit`; without `commit`, nothing is left."""
 
     def __init__(self, path: Path, unfinished: Path) -> None:
         fd, name = tempfile.mkstemp(dir=unfinished)
@@ -264,7 +263,7 @@ class EntryWriter:
         self._nodes.append(encode(value, self._write))
 
     def commit(self, *, is_parts: bool) -> None:
-        """Put the entry in its place. Raises OSError."""
+        """Move the complete entry to its place. Raises OSError."""
         tree = _encoder.encode([is_parts, self._nodes])
         self._file.write(tree)
         self._file.write(_TRAILER.pack(self._offset, len(tree), zlib.crc32(tree), _MAGIC))
@@ -290,7 +289,7 @@ class EntryWriter:
 
 
 def _open_buffer(path: Path) -> Any:
-    """Return a file's bytes, writable without changing the file. Raises OSError, and ValueError for one too short."""
+    """Return a file's bytes, writable without changing the file. Raises OSError, and ValueError if it is too short."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
@@ -320,21 +319,21 @@ _PLAIN_INDEX_TYPES: Final = (int, str)
 
 
 _identities_lock: Final = threading.Lock()
-"""The threads of a stage share what identifies the items."""
+"""The threads of a stage share the identities of the items."""
 
 
 class StageCache:
     """The kept outputs of one stage in this process."""
 
     def __init__(self, stage: StageRunner, plan: CachePlan) -> None:
-        """Nothing is read yet."""
+        """Reads nothing yet."""
         self._stage = stage
         self._plan = plan
         self._entries = EntryFolder(plan.folder, stage.name)
         self._begun_epoch = -1
 
     def call(self, compute: StageCall, keys: Sequence[Key], box: list[Any]) -> list[Any]:
-        """Return the kept output of the item in `box`, or what `compute` returns. The box is emptied."""
+        """Return the kept output of the item in `box`, or the result of `compute`. Empties the box."""
         stage, key = self._stage, keys[0]
         name = stage.run_timed(key, partial(self._name_entry, key, box[0]))
         kept = None if name is None else stage.run_timed(key, partial(self._entries.read, name))
@@ -357,7 +356,7 @@ class StageCache:
         return kept.values.pop()
 
     def _name_entry(self, key: Key, value: Any) -> str | None:
-        """Return the name of an item's entry; None where nothing identifies the item."""
+        """Return the name of an item's entry; None if nothing identifies the item."""
         plan, stage = self._plan, self._stage
         number, *parts = stage.global_key(key)
         if plan.identifies_by_input:
@@ -373,7 +372,7 @@ class StageCache:
                     self._begun_epoch = stage.epoch
                 try:
                     identity = plan.identities.identify(number)
-                except OSError:  # the stage may say what is wrong with the file
+                except OSError:  # the stage will report the problem with the file
                     return None
         draw = None if plan.is_deterministic else (stage.epoch, number)
         description = repr((plan.fingerprint, identity, draw, parts))
@@ -392,14 +391,14 @@ class StageCache:
             raise UncachableResultError(self._stage.name, item, str(error)) from None
 
     def _commit(self, writer: EntryWriter, name: str, key: Key, *, is_parts: bool) -> None:
-        """Put an entry in its place, unless the item's file has changed while the stage worked on it."""
+        """Commit an entry, unless the item's file changed while the stage worked on it."""
         if self._plan.identities is None or self._name_entry(key, None) == name:
             writer.commit(is_parts=is_parts)
 
     def _keep_parts(self, name: str, key: Key, parts: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Yield the parts of a generator, each written at once, because later stages may change it.
+        """Yield the parts of a generator. Writes each part before it is yielded, because later stages may change it.
 
-        They are kept once it has ended.
+        The entry is committed when the generator ends.
         """
         entries = self._entries
         with contextlib.closing(parts), contextlib.ExitStack() as stack:
@@ -418,7 +417,7 @@ class StageCache:
 
 
 def make_cached_call(stage: StageRunner, plan: CachePlan, compute: StageCall) -> StageCall:
-    """Return `compute`, which calls a stage with an item, with a cache around it."""
+    """Return `compute`, which calls a stage with an item, wrapped in a cache."""
     return partial(StageCache(stage, plan).call, compute)
 
 

@@ -4,8 +4,8 @@ An item travels in a box, a list of one, and its receiver empties the box. So no
 alive: an unreferenced item travels on without a copy, and its shared memory is free at once.
 
 A failed call is repeated with the same seeds and the same input. A function may change its input before it raises, so
-the input is saved before the first call: as a pickle with out-of-band buffers. Read-only buffers (inputs in shared
-memory) are kept by reference, not copied. An item whose stage fails goes no further. The failure ends the run, or with
+the input is saved before the first call, as a pickle with out-of-band buffers. Read-only buffers (inputs in shared
+memory) are kept by reference, not copied. If a stage fails, the item goes no further: the failure ends the run, or with
 `on_error: skip` a skip takes the item's place.
 """
 
@@ -31,34 +31,34 @@ Box = list[Any]
 """A list of one item. The receiver takes the item out and leaves the list empty."""
 
 ItemHeader = tuple[int, bytes]
-"""What travels with an item: its samples and its meta."""
+"""The data that travels with an item: its samples and its meta."""
 
 _ITEM = int(TraceKind.ITEM)
 _SPECIAL_TYPES: Final = frozenset({Skip, GeneratorType})
-"""Results of a stage that are not the next stage's input."""
+"""Result types that are not an input of the next stage."""
 
 
 class ChunkInHand:
-    """The items of a chunk that are not done yet. Their keys end with consecutive numbers."""
+    """The unfinished items of a chunk. Their keys end with consecutive numbers."""
 
     __slots__ = ("_counted_number", "first_stage", "header", "next_number", "prefix", "shares_ns", "values")
 
     def __init__(self, key: Key, values: list[Any], header: ItemHeader = (1, b"")) -> None:
-        """`key` is that of the first item. SKIP stands for an item that was dropped."""
+        """`key` belongs to the first item. SKIP stands for a dropped item."""
         self.prefix = key[:-1]
         self.next_number = key[-1]
         values.reverse()
         self.values = values
-        """The last item comes first."""
+        """In reverse order: the last item comes first."""
         self.header = header
         self.first_stage = 0
-        """The stage, by its index in the process, from which on to run them."""
+        """The stage from which on to run the items, by its index in the process."""
         self.shares_ns: list[tuple[StageRunner, int]] = []
-        """Stages that have run on all items together, and the share of each item."""
+        """Stages that ran on all items together, and the share of each item."""
         self._counted_number = self.next_number
 
     def count_shares(self) -> None:
-        """Count the shares of the items that are done."""
+        """Count the shares of the finished items."""
         first, count = self._counted_number, self.next_number - self._counted_number
         if count:
             self._counted_number = self.next_number
@@ -67,14 +67,14 @@ class ChunkInHand:
 
 
 _DEFAULT_TIMEOUTS: Final = 3
-"""How often a task may exceed its `timeout` unless `retries` is set: as often as an item may kill a worker."""
+"""The number of attempts that may exceed `timeout` unless `retries` is set: an item may kill as many workers."""
 
 RestoreInput = Callable[[], Any]
 """Returns a fresh copy of the input at each call."""
 
 
 def snapshot_input(value: Any) -> RestoreInput | None:
-    """Save `value` and return a function that restores it; None where it can be neither pickled nor copied.
+    """Save `value` and return a function that restores it; None if it can be neither pickled nor copied.
 
     >>> box = [1]
     >>> restore = snapshot_input(box)
@@ -106,9 +106,9 @@ def call_with_retries(
 ) -> Any:
     """Call `attempt`, and repeat it as often as the plan of `stage` allows.
 
-    `attempt` takes its input from the list `inputs`, which is filled again before it is repeated; where
-    `restore_inputs` is None, that cannot be done and there is one attempt. Raises the last StageError, with the number
-    of attempts.
+    `attempt` takes its input from the list `inputs`, which is filled again before each repeat. If `restore_inputs` is
+    None, the list cannot be filled and there is only one attempt. Raises the last StageError, with the number of
+    attempts.
     """
     attempts = 1
     while True:
@@ -125,16 +125,16 @@ def call_with_retries(
 
 
 def _count_retries(stage: StageRunner, error: StageError) -> int:
-    """Return how often the item may be tried again. Where `retries` is not set, a timeout counts like a kill."""
+    """Return the number of allowed repeats. If `retries` is not set, a timeout counts like a kill."""
     default = _DEFAULT_TIMEOUTS - 1 if isinstance(error.cause, CallTimeoutError) else 0
     return default if stage.plan.retries is None else stage.plan.retries
 
 
 def invoke_with_retries(stage: StageRunner, invoke: StageCall, keys: Sequence[Key], values: list[Any]) -> list[Any]:
-    """`invoke`, which is that of `stage`, with retries. A generator is returned after its first part.
+    """Call `invoke` of `stage` with retries. A generator is returned after its first part.
 
-    Where failed items are skipped, a batch that still fails is tried item by item, so that only the items that fail are
-    skipped. A StageError stands in the place of each.
+    If failed items are skipped, a batch that still fails is tried item by item, so that only failing items are skipped.
+    A StageError takes the place of each.
     """
     one_by_one = stage.skips_failures and len(keys) > 1
     restore_values = snapshot_input(values) if one_by_one or _may_be_repeated(stage) else None
@@ -167,7 +167,7 @@ def _invoke_single(invoke: StageCall, key: Key, value: Any, attempts: int) -> An
 
 
 def matches_with_retries(stage: StageRunner, key: Key, value: Any) -> bool:
-    """`stage.matches` with retries."""
+    """Call `stage.matches` with retries."""
     if not stage.plan.retries:
         return stage.matches(key, value)
     is_match: bool = call_with_retries(stage, lambda: stage.matches(key, value), [], list)
@@ -175,7 +175,7 @@ def matches_with_retries(stage: StageRunner, key: Key, value: Any) -> bool:
 
 
 def _start_generator(stage: StageRunner, key: Key, generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Produce the generator's first part now: an error in it can still be retried."""
+    """Produce the generator's first part now, because an error in it can still be retried."""
     try:
         first_part = [stage.run_timed((*key, 0), partial(next, generator))]
     except StopIteration:
@@ -193,23 +193,23 @@ def _resume_generator(first_part: list[Any], generator: GeneratorType[Any, Any, 
 
 
 class ChainOutput(Protocol):
-    """Where a chain sends its results: a hop, or inline the next process's chain."""
+    """The destination of a chain's results: a hop, or inline the next process's chain."""
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send an item that `add`, where there is one, has refused or does not take; the box is left empty."""
+        """Send an item that `add` (if there is one) does not take. Leaves the box empty."""
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
         """Report that a stage dropped the item."""
 
     def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        """Report that the item failed at `stage`; no error means that it is skipped because it was before."""
+        """Report that the item failed at `stage`. Without an error, a cursor asks for the skip."""
 
     def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
         """Report that a generator yielded `part_count` parts for `key`."""
 
 
 class StageChain:
-    """The stages of a process from one point on, and where their results go."""
+    """The stages of a process from one point on, and the output for their results."""
 
     def __init__(
         self,
@@ -218,22 +218,22 @@ class StageChain:
         region: ProcessRegion | None = None,
         first_call: ItemCall | None = None,
     ) -> None:
-        """Chain `stages` (none: items go straight to `output`). `region` shows which stage is running.
+        """Chain `stages` (if empty, items go straight to `output`). `region` shows the running stage.
 
-        `first_call` runs the first stage where it is a source, which is not called with an item. Where the stages have
-        a trace, each item is in it, from its receipt until what became of it is sent, and each call of a stage.
+        `first_call` replaces the call of the first stage if that is a source, which takes no item. If the stages have a
+        trace, it records each call of a stage, and each item from its receipt until its result is sent.
         """
         self._stages = stages
         self._output = output
         self._add: Callable[[Any, Key], bool] | None = getattr(output, "add", None)
         self._ready_items: Sequence[Any] = getattr(output, "ready_items", ())
-        """Inline: what the caller is to have before another item is run."""
+        """Inline: the items to deliver to the caller before another item runs."""
         self._trace = stages[0].trace if stages else None
         self._calls = [_select_item_call(stage) for stage in stages]
         if first_call is not None:
             self._calls[0] = first_call
         self._stage_word: memoryview | list[int] = [0] if region is None else region.current_stage_word
-        """The index in the process of the stage that runs, should the process die or hang in it; 0 between two."""
+        """The index in the process of the running stage, in case the process dies or hangs in it; 0 between stages."""
         self._first_index = 0 if region is None else region.stage_count - len(stages)
         self._calls_from = [
             list(enumerate(self._calls[first:], self._first_index + first)) for first in range(len(stages) + 1)
@@ -242,7 +242,7 @@ class StageChain:
         self.set_forced_skips(())
 
     def set_forced_skips(self, skips: Iterable[ForcedSkip], unbatched_ranges: Iterable[UnbatchedRange] = ()) -> None:
-        """Skip items from now on, without calling their stage, and call others alone. Other processes' are ignored."""
+        """Skip items from now on without a call, and call others singly. Ignores stages of other processes."""
         names = {stage.name for stage in self._stages}
         self._forced_skips: dict[tuple[str, Key], StageError | None] = {
             (skip.stage, skip.key): _make_skip_error(skip) for skip in skips if skip.stage in names
@@ -250,7 +250,7 @@ class StageChain:
         self._unbatched_ranges = [each for each in unbatched_ranges if each.stage in names]
 
     def is_unbatched(self, first_item: int, last_item: int, index: int = 0) -> bool:
-        """Whether stage `index` takes one of the items alone, because a call with several of them has killed it."""
+        """Whether stage `index` takes one of the items singly, because a call with several of them killed it."""
         return any(
             each.stage == self._stages[index].name and each.first_item <= last_item and first_item <= each.last_item
             for each in self._unbatched_ranges
@@ -287,7 +287,7 @@ class StageChain:
                 trace.add(_ITEM, begin_ns, perf_counter_ns(), key)
 
     def send_alone(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send a result that the output's `add` has refused or does not take."""
+        """Send a result that the output's `add` does not take."""
         try:
             self._output.send_item(key, box, samples, meta)
         except UnpicklableResultError as error:
@@ -298,16 +298,16 @@ class StageChain:
     def push_chunk(  # noqa: C901, PLR0912, PLR0915 - a call of a part would be paid for each item
         self, chunk: ChunkInHand, region: ProcessRegion, max_ns: int
     ) -> None:
-        """Run the items of a chunk, until there are no more, or until the first one that ends after `max_ns`.
+        """Run the items of a chunk until none is left, or until the first one that ends after `max_ns`.
 
-        Inline also until the caller is to have something. The board names each item before anything of it runs. An item
-        that raises is no longer in the chunk; what came before it is complete.
+        Inline, it also stops when an item is ready for the caller. The board names each item before its code runs. An
+        item that raises is no longer in the chunk; the items before it are complete.
         """
         prefix, number, values, first_stage = chunk.prefix, chunk.next_number, chunk.values, chunk.first_stage
         samples, meta = header = chunk.header
         push, word, stage_word = self.push, region.current_item_word, self._stage_word
         add, ready_items, calls = self._add, self._ready_items, None
-        if samples == 1 and not meta and self._trace is None and not self._forced_skips:  # calls are all that it takes
+        if samples == 1 and not meta and self._trace is None and not self._forced_skips:  # only calls needed
             calls = self._calls_from[first_stage]
         now_ns = perf_counter_ns()
         end_ns = now_ns + max_ns
@@ -326,7 +326,7 @@ class StageChain:
                     self._pass_dropped(key, header, first_stage)
                 elif calls is None or add is None:
                     push(key, box, samples, meta, first_stage)
-                else:  # nothing but calls, and the result among others: the short way
+                else:  # the fast path: only calls, then `add`
                     index = 0
                     try:
                         for index, call in calls:
@@ -356,21 +356,21 @@ class StageChain:
                 chunk.count_shares()
 
     def _pass_dropped(self, key: Key, header: ItemHeader, first_stage: int) -> None:
-        """Send the tombstone of an item that a stage before `first_stage` has dropped, perhaps in another process."""
+        """Send the tombstone of an item that a stage before `first_stage` dropped, perhaps in another process."""
         if first_stage:
             self._drop(self._stages[first_stage - 1], key, header)
         else:
             self._output.send_tombstone(key, *header)
 
     def _end_early(self, index: int, key: Key, box: Box, header: ItemHeader) -> None:
-        """Deal with a result of a stage that is not the next stage's input."""
+        """Handle a stage's result that is not an input of the next stage."""
         if box[0] is SKIP:
             self._drop(self._stages[index], key, header)
         else:
             self._push_parts(index + 1, key, box.pop(), header[1])
 
     def call_together(self, chunk: ChunkInHand, region: ProcessRegion) -> None:
-        """Call the next stage once for all items of a chunk that is not begun, if it can be called so."""
+        """Call the next stage once for all items of an untouched chunk, if the stage supports that."""
         values, index, first_number = chunk.values, chunk.first_stage, chunk.next_number
         stage, count = self._stages[index], len(values)
         if self._calls[index] != stage.call or self._forced_skips or count == 1:
@@ -390,7 +390,7 @@ class StageChain:
         values.reverse()
 
     def run_first(self, key: Key) -> Any:
-        """Run the first stage, a source, and return its result; SKIP where the item ends here, which is sent on."""
+        """Run the first stage, a source, and return its result; SKIP if the item ends here, after reporting that."""
         stage, header = self._stages[0], (1, b"")
         if self._forced_skips and self._skip_if_forced(stage, key, header):
             return SKIP
@@ -403,23 +403,23 @@ class StageChain:
             self._drop(stage, key, header)
         return result
 
-    # ------------------------------------------------------------------ items that go no further
+    # ------------------------------------------------------------------ items that end here
 
     def reject(self, key: Key, error: Exception, header: ItemHeader) -> None:
         """Count an item that has not reached the first stage as failed there."""
         self.skip_failed(key, self._stages[0].record_failure(key, error), header)
 
     def skip_failed(self, key: Key, error: StageError, header: ItemHeader) -> None:
-        """Skip an item that failed at the first stage; raise the error where the stage does not skip what fails."""
+        """Skip an item that failed at the first stage. Raises the error if the stage does not skip failed items."""
         self._skip(self._stages[0], key, error, header)
 
     def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
-        """Send a tombstone in the item's place: the stage returned SKIP for it."""
+        """Send a tombstone in the item's place, because the stage returned SKIP."""
         stage.count_skipped()
         self._output.send_tombstone(key, *header)
 
     def _skip_if_forced(self, stage: StageRunner, key: Key, header: ItemHeader) -> bool:
-        """Skip an item that the seek names; return whether it does."""
+        """Skip an item that the seek names. Returns whether the seek names it."""
         skip_id = (stage.name, key)
         if skip_id not in self._forced_skips:
             return False
@@ -427,7 +427,7 @@ class StageChain:
         return True
 
     def _skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        """Send a skip in the item's place; raise the error where the stage does not skip what fails."""
+        """Send a skip in the item's place. Raises the error if the stage does not skip failed items."""
         if error is not None and (error.is_mistake or not stage.skips_failures):
             raise error
         stage.count_skipped()
@@ -436,7 +436,7 @@ class StageChain:
     # ------------------------------------------------------------------ parts and batches
 
     def _push_parts(self, next_stage: int, key: Key, generator: GeneratorType[Any, Any, Any], meta: bytes) -> None:
-        """Push the parts that stage `next_stage - 1` yields. A part that fails is the last one."""
+        """Push the parts that stage `next_stage - 1` yields. A failed part is the last one."""
         stage, part_count, header = self._stages[next_stage - 1], 0, (1, meta)
         parts = stage.iter_parts(key, generator)
         if self._trace is not None:
@@ -465,9 +465,9 @@ class StageChain:
         self._output.send_close(key, part_count, meta)
 
     def choose_route(self, key: Key, value: Any, header: ItemHeader) -> Route:
-        """Return whether an item belongs into a batch of the first stage. One whose condition fails is skipped here.
+        """Return whether an item belongs in a batch of the first stage. Skips the item if its condition fails.
 
-        An item that passes by goes on by `push`, from the second stage on, or by `push_batch` among others.
+        Pass an item that goes around to `push`, from the second stage on, or to `push_batch` among other items.
         """
         stage = self._stages[0]
         if not stage.is_conditional or (stage.name, key) in self._forced_skips:
@@ -485,12 +485,12 @@ class StageChain:
         headers: list[ItemHeader],
         passing_items: dict[Key, Any] | None = None,
     ) -> None:
-        """Run a list of items through the first stage, which has a `batch`, and each result through the others.
+        """Run a list of items through the first stage, which has a `batch`, and each result through the other stages.
 
-        The items of `passing_items` pass the first stage by. Their keys are among `keys`, their values not in `values`.
+        `passing_items` go around the first stage. Their keys are among `keys`, their values are not in `values`.
         """
         if self._trace is not None:
-            self._trace.begin_item((), 0)  # its items begin after their common call
+            self._trace.begin_item((), 0)  # the items begin after their common call
         stage = self._stages[0]
         passing_items = passing_items or {}
         if self._forced_skips:
@@ -524,7 +524,7 @@ class StageChain:
 
 
 def _make_skip_error(skip: ForcedSkip) -> StageError | None:
-    """Return the failure of an item that has killed too many workers; None for a skip that a cursor asks for."""
+    """Return the failure of an item that killed too many workers; None for a skip that a cursor asks for."""
     return StageError(skip.stage, skip.key, WorkerDiedError(skip.error), skip.kill_count) if skip.error else None
 
 
@@ -544,7 +544,7 @@ def _invoke_traced(stage: StageRunner, keys: Sequence[Key], values: list[Any]) -
 
 
 def _iter_traced(stage: StageRunner, key: Key, parts: Iterator[Box]) -> Iterator[Box]:
-    """Yield the parts of a generator, each of them traced."""
+    """Yield the parts of a generator, and trace each."""
     part = 0
     while True:
         begin_ns, is_failed = perf_counter_ns(), True
@@ -560,9 +560,9 @@ def _iter_traced(stage: StageRunner, key: Key, parts: Iterator[Box]) -> Iterator
 
 
 def _select_call(stage: StageRunner) -> StageCall:
-    """Return how to call a stage: by `invoke`, unless its plan asks for retries, or for some of the items only.
+    """Return the function that calls a stage: `invoke`, with retries, cache and condition as far as the plan has them.
 
-    The items of a batch have been chosen before: see `choose_route`.
+    The items of a batch are chosen earlier: see `choose_route`.
     """
     plan = stage.plan
     is_batch = plan.batch is not None
@@ -578,13 +578,13 @@ def _select_call(stage: StageRunner) -> StageCall:
 
 
 def _select_item_call(stage: StageRunner) -> ItemCall:
-    """Return how to call a stage with one item: by `call`, where `_select_call` gives `invoke`."""
+    """Return the function that calls a stage with one item: `call` if `_select_call` returns `invoke`."""
     call = _select_call(stage)
     return stage.call if call == stage.invoke and stage.plan.batch is None else lambda key, box: call((key,), box)[0]
 
 
 def _with_condition(stage: StageRunner, call: StageCall) -> StageCall:
-    """Return a call that returns an item which does not match as it is."""
+    """Return a call that returns items unchanged if they do not match."""
 
     def call_if_matching(keys: Sequence[Key], box: Box) -> list[Any]:
         if not matches_with_retries(stage, keys[0], box[0]):

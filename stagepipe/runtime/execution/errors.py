@@ -1,9 +1,9 @@
-"""The errors of a stage's call: an exception with its stage and item, and what the failing item was.
+"""The errors of a stage's call: an exception with its stage and item, and a description of the failing item.
 
-In workers and inline. An item is described after a failure only: by its path, its fields, or that it is a list. No
-caller up the stack keeps an item alive (see `chain`), so the item is read from the traceback: it is the first argument
-of the call that failed. A target in C leaves no frame, and so no description. Nothing here calls `repr` or `str` of an
-object that is not a built-in.
+In workers and inline. An item is described only after a failure: by its path, by its fields, or as a list. No caller up
+the stack keeps an item alive (see `chain`), so the item is read from the traceback: it is the first argument of the
+failed call. A target in C leaves no frame, so it gets no description. Nothing here calls `repr` or `str` of an object
+that is not a built-in.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from stagepipe.spec import SOURCE_NAME
 
 
 class NoneResultError(StagepipeError):
-    """A stage without `allow_none` gave None for an item. It ends the run: the stage itself is wrong.
+    """A stage without `allow_none` returned or yielded None. This ends the run, because the stage itself is wrong.
 
     >>> print(NoneResultError("r", "0", "yielded"))  # doctest: +ELLIPSIS
     stage r yielded None for item 0: yield stagepipe.SKIP to drop an item; set `stages.r.allow_none=true` if ...
     """
 
     def __init__(self, stage: str, item: str, verb: str) -> None:
-        """`verb` is what the stage did: "returned" or "yielded"."""
+        """`verb` is "returned" or "yielded"."""
         label, path = (stage, stage) if stage == SOURCE_NAME else (f"stage {stage}", f"stages.{stage}")
         setting = f"set `{path}.allow_none=true` if None is meant"
         if verb == "yielded":
@@ -59,10 +59,10 @@ class NoneResultError(StagepipeError):
 
 
 class UncachableResultError(StagepipeError):
-    """An output of a stage with a `cache` cannot be kept. It ends the run: the stage itself is wrong."""
+    """An output of a stage with a `cache` cannot be kept. This ends the run, because the stage itself is wrong."""
 
     def __init__(self, stage: str, item: str, reason: str) -> None:
-        """`reason` says which part of the output is of which type."""
+        """`reason` names the part of the output and its type."""
         super().__init__(
             f"stage {stage} has a `cache`, but what it returned for item {item} cannot be kept: {reason}; return "
             "dicts, lists, tuples, numbers, strings, bytes, NumPy arrays or tensors, or remove `cache`"
@@ -70,7 +70,7 @@ class UncachableResultError(StagepipeError):
 
 
 class AsyncResultError(StagepipeError):
-    """A stage that is no `async def` gave something to await. It ends the run: the stage itself is wrong."""
+    """A stage that is not `async def` returned an awaitable. This ends the run, because the stage itself is wrong."""
 
     def __init__(self, stage: str, result: Any) -> None:
         """`result` is a coroutine or an async generator."""
@@ -83,14 +83,14 @@ class AsyncResultError(StagepipeError):
 
 
 class NoneConditionError(NoneResultError):
-    """The predicate of a `when` gave None. It ends the run: the predicate itself is wrong.
+    """The predicate of a `when` returned None. This ends the run, because the predicate itself is wrong.
 
     >>> print(NoneConditionError("r", "0"))
     stage r: the predicate of `when` returned None for item 0: did you forget `return`? Return True or False
     """
 
     def __init__(self, stage: str, item: str = "") -> None:
-        """`item` is its key as text; empty: unknown."""
+        """`item` is the item's key as text; empty if unknown."""
         place = f"item {item}" if item else "an item"
         hint = "did you forget `return`? Return True or False"
         StagepipeError.__init__(self, f"stage {stage}: the predicate of `when` returned None for {place}: {hint}")
@@ -101,14 +101,14 @@ class CallTimeoutError(TimeoutError):
 
 
 class CallAbandonedError(BaseException):
-    """The result of a task is not wanted any more. No failure: nothing counts, retries or skips it."""
+    """The result of a task is no longer needed. This is no failure: nothing counts, retries or skips it."""
 
 
 class StageError(Exception):
     """An exception that a stage raised (`cause`), with the stage and the item."""
 
     def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1, input_note: str = "") -> None:
-        """`cause` keeps its traceback; `attempts` is how often the item was tried. `input_note` follows its text."""
+        """`cause` keeps its traceback; `attempts` counts the attempts. `input_note` follows the text of the cause."""
         self.stage = stage
         self.key = key
         self.cause = cause
@@ -119,7 +119,7 @@ class StageError(Exception):
 
     @property
     def is_mistake(self) -> bool:
-        """Whether the stage itself is wrong, whatever the item: the run ends, without a retry or a skip."""
+        """Whether the stage itself is wrong for any item. This ends the run, without a retry or a skip."""
         return isinstance(self.cause, (NoneResultError, UncachableResultError, AsyncResultError))
 
     def describe(self, worker: int, hint: str = "") -> str:
@@ -150,9 +150,9 @@ _MISSING: Final = object()
 
 
 def describe_failing_input(error: BaseException, plan: StagePlan, target: Any) -> str:
-    """Return what to add to the text of an error that a stage's call raised; "" if there is nothing to say.
+    """Return an addition to the text of an error that a stage's call raised; "" if there is nothing to add.
 
-    `target` is what was called. A source has no input.
+    `target` is the called object. A source has no input.
     """
     if plan.index == 0:
         return ""
@@ -165,18 +165,18 @@ def describe_failing_input(error: BaseException, plan: StagePlan, target: Any) -
         if type(item) is list:
             return _describe_list(error, item) if plan.target.uses != _FETCH else ""
         return _describe_field(error, plan) + _describe(error, item, "the item")
-    except Exception:  # noqa: BLE001 - an item may raise anything when looked at, and the error itself matters more
+    except Exception:  # noqa: BLE001 - an item may raise anything when inspected, and the error itself matters more
         return ""
 
 
 def name_item(item: Any) -> str:
-    """Return what errors call an item: its path or key, or the item itself if it is a text. "" if it has no name.
+    """Return the name of an item in errors: its path or key, or the item itself if it is a string; "" if it has none.
 
     >>> name_item({"path": "a.jpg", "label": 3}), name_item(17)
     ('a.jpg', '')
     """
     if type(item) in _UNNAMED_TYPES or (type(item) is dict and item.keys().isdisjoint(_KEY_FIELDS)):
-        return ""  # at once: while a stage notes names, its quick items pay for this too
+        return ""  # returned early, because quick items pay for this too while a stage notes names
     try:
         key = _describe_key(item, _read_fields(item), "")
     except Exception:  # noqa: BLE001 - as above
@@ -185,14 +185,14 @@ def name_item(item: Any) -> str:
 
 
 def _describe_field(error: BaseException, plan: StagePlan) -> str:
-    """Name the field whose value a built-in stage has refused: the stage itself does not know it."""
+    """Name the field whose value a built-in stage rejected, because the stage itself does not know it."""
     field = f"`{plan.field}`" if isinstance(plan.field, str) else ""
     is_missing = field and _was_raised_here(error) and field not in format_error_text(error)
     return f"; this is the field {field}" if is_missing else ""
 
 
 def _find_input(error: BaseException, target: Any) -> Any:
-    """Return the first argument of the call that failed, in the outermost frame that is not ours."""
+    """Return the first argument of the failed call, in the outermost frame outside this package."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if file == _FIELDS_FILE:
@@ -203,7 +203,7 @@ def _find_input(error: BaseException, target: Any) -> Any:
 
 
 def _get_first_argument(frame: FrameType, bound_count: int) -> Any:
-    """Return the value of a function's first parameter, not counting `self` and those that a `partial` binds."""
+    """Return the value of a function's first parameter, without `self` and the parameters that a `partial` binds."""
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount]
     names = names[bound_count + (names[:1] in {("self",), ("cls",)}) :]
@@ -245,7 +245,7 @@ def _read_fields(item: Any) -> Mapping[Any, Any]:
 
 
 def _describe_key(item: Any, fields: Mapping[Any, Any], label: str) -> tuple[str, str] | None:
-    """Return what names the item for people, and its value: the item itself, or its path or key."""
+    """Return the label and the value that name the item for people: the item itself, or its path or key."""
     candidates = [(label, item), *((f"its `{name}`", fields[name]) for name in _KEY_FIELDS if name in fields)]
     for name, value in candidates:
         if isinstance(value, str | PurePath) or (type(value) is int and value is not item):
@@ -255,7 +255,7 @@ def _describe_key(item: Any, fields: Mapping[Any, Any], label: str) -> tuple[str
 
 
 def _was_raised_here(error: BaseException) -> bool:
-    """Whether the error was raised by this package, whose messages say enough."""
+    """Whether this package raised the error. Its own messages say enough."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return last.filename.startswith(str(PACKAGE_DIR)) and (last.line or "").startswith("raise ")
 

@@ -1,14 +1,14 @@
 """The event loop of a stage whose function is `async def`. In workers and inline; nothing else imports asyncio.
 
-The loop has a thread of its own, on which the target is built, called and closed: so a client session that `__init__`
-makes belongs to it. A thread with an item starts a task and waits for its end. All that is done with an item before and
-after (conditions, retries, the cache, sending) stays on the item's thread, as for any other function.
+The loop has its own thread, which builds, calls and closes the target: so a client session made in `__init__` belongs
+to the loop. A thread with an item starts a task and waits for its end. All other work on the item (conditions, retries,
+the cache, sending) stays on the item's thread, as for any other function.
 
-- A call that exceeds the stage's `timeout` is cancelled. That is a failure of its item, and the process goes on.
-- For the watchdog, an item runs while the code of one of its tasks does, and from its cancellation until its end. While
-  it waits for a server it does not. So a call that blocks the loop is blamed on its item and not on those beside it,
-  and what cannot be cancelled is killed.
-- A call that is no longer wanted (a seek, the end of the run) is cancelled too, and counts nowhere.
+- A call that exceeds the stage's `timeout` is cancelled. The item has then failed, and the process continues.
+- For the watchdog, an item runs while the code of one of its tasks runs, and from its cancellation until its end. It
+  does not run while it waits for a server. So a call that blocks the loop is blamed on its own item, not on concurrent
+  ones, and a call that cannot be cancelled is killed.
+- A call that is no longer needed (a seek, the end of the run) is cancelled too, and counts nowhere.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from stagepipe.timing import AWAITING
 _log = logging.getLogger("stagepipe")
 
 _MAX_STEP_NS: Final = 250_000_000
-"""A step that takes longer is named. A loop is made for steps of microseconds, and the answers of a server that come
-meanwhile wait. It is far above what a busy machine takes from a thread, and below what a user would notice himself."""
+"""A longer step is named in a warning. Loops are made for steps of microseconds, and server responses wait meanwhile.
+The limit is far above the delays of a busy machine, and below the delays that a user would notice."""
 _CHECK_INTERVAL_S: Final = 0.1
-"""How often the steps are looked at: a look takes some 20 us."""
+"""The interval between looks at the current step; a look takes about 20 us."""
 _CLOSE_TIMEOUT_S: Final = 2.0
-"""How long the end waits for tasks that have been cancelled and for `close`: as for the followers of a group."""
+"""The time for cancelled tasks and `close` to end: as for the followers of a group."""
 
 
 class ItemClock(Protocol):
-    """What tells the watchdog since when the stage's code works on the item of a thread: a slot of the board."""
+    """Tells the watchdog how long the stage's code has worked on a thread's item: a slot of the board."""
 
     running_since_ns: int
 
 
 class _PrivateClock:
-    """The clock of a call that no watchdog looks after: inline, and while a target is built or closed."""
+    """The clock of a call without a watchdog: inline, and while a target is built or closed."""
 
     running_since_ns = 0
 
 
 _Box = list[Callable[[], Coroutine[Any, Any, Any]]]
-"""A list of one: what it has is called on the loop's thread, which then alone holds the item."""
+"""A list with one function. The loop's thread pops and calls it, and is then the only holder of the item."""
 
 
 class LoopCall:
@@ -67,22 +67,22 @@ class LoopCall:
     __slots__ = ("clock", "context", "done", "error", "is_abandoned", "made", "overdue_since_ns", "result", "task")
 
     def __init__(self, made: _Box, context: Context | None, clock: ItemClock) -> None:
-        """The function in `made` gives the coroutine, on the loop's thread. A call without `context` is no item's."""
+        """The loop's thread calls the function in `made` for the coroutine. Without `context`, there is no item."""
         self.made = made
         self.context = context
         self.clock = clock
         self.done = threading.Lock()
-        """Held until the task has ended. Tasks that it has left may go on."""
+        """Held until the task has ended. Tasks that it started may continue."""
         self.done.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
         self.overdue_since_ns = 0
-        """When it was cancelled; 0: it was not."""
+        """The time of its cancellation; 0 if it was not cancelled."""
         self.is_abandoned = False
 
     def end(self, _: object) -> None:
-        """Let the thread that waits go on. Its slot is now its own."""
+        """Wake the waiting thread, which now owns its slot again."""
         self.clock = _PrivateClock()
         self.done.release()
 
@@ -91,17 +91,17 @@ _current_call: ContextVar[LoopCall | None] = ContextVar("stagepipe_call", defaul
 
 
 class StageLoop:
-    """A loop and its thread."""
+    """An event loop and its thread."""
 
     def __init__(self, label: str, timeout_ns: int | None) -> None:
-        """Start the thread. `label`: what messages call the stage. `timeout_ns` limits each call."""
+        """Start the thread. `label` names the stage in messages. `timeout_ns` limits each call."""
         self._label = label
         self._timeout_ns = timeout_ns
         self._pid = this_process.pid
         self._calls: set[LoopCall] = set()
-        """In progress; the loop's thread alone changes it."""
+        """The calls in progress. Only the loop's thread changes it."""
         self._step: tuple[LoopCall, int] | None = None
-        """The call whose code runs, and since when."""
+        """The call whose code runs, and the time at which the step began."""
         self._named_places: set[str] = set()
         self._is_abandoning = False
         self._has_ended = threading.Event()
@@ -117,13 +117,13 @@ class StageLoop:
         stage_locals.worker_identity = identity
         asyncio.set_event_loop(self._loop)
         while not self._has_ended.is_set():
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a task of the user's, which has it as well
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):  # raised by a user's task, which has it as well
                 self._loop.run_forever()
 
     # ------------------------------------------------------------------ for the other threads
 
     def build(self, build: Callable[[], Any]) -> Any:
-        """Return what `build` returns on the loop's thread, while the loop runs."""
+        """Call `build` on the loop's thread, while the loop runs, and return its result."""
 
         async def run() -> Any:
             return build()
@@ -135,10 +135,10 @@ class StageLoop:
         return LoopFunction(self, function)
 
     def call(self, made: _Box) -> Any:
-        """Return the result of the coroutine that the function in `made` gives, for the item of this thread.
+        """Return the result of the coroutine that the function in `made` returns, for the item of this thread.
 
-        Raises what it raises, CallTimeoutError after the stage's `timeout`, and CallAbandonedError if the result is not
-        wanted any more.
+        Raises the coroutine's exception, CallTimeoutError after the stage's `timeout`, and CallAbandonedError if the
+        result is no longer needed.
         """
         clock: ItemClock = stage_locals.item_clock or _PrivateClock()
         clock.running_since_ns = AWAITING
@@ -171,25 +171,25 @@ class StageLoop:
         return result
 
     def _let_age(self, call: LoopCall) -> None:
-        """Let a call that cannot be cancelled end the process, unless the step of another item holds up the loop.
+        """Let a call that cannot be cancelled end the process, unless a step of another item blocks the loop.
 
-        What holds it up may be a callback, or a task that an earlier item has left.
+        A callback, or a task that an earlier item started, may also block it.
         """
         step = self._step
         if call.overdue_since_ns == 0 and (step is None or not step[0].done.locked()):
             call.clock.running_since_ns = perf_counter_ns()
 
     def abandon(self) -> None:
-        """Cancel all calls, and let each that is made until `resume` raise CallAbandonedError."""
+        """Cancel all calls, and let new calls raise CallAbandonedError until `resume`."""
         self._is_abandoning = True
         self._loop.call_soon_threadsafe(self._abandon_all)
 
     def resume(self) -> None:
-        """Take calls again."""
+        """Accept calls again."""
         self._is_abandoning = False
 
     def close(self, target: Any) -> None:
-        """Cancel what runs, call the target's `close`, if it has one, and end the thread. What fails is a warning."""
+        """Cancel running tasks, call the target's `close` if it has one, and end the thread. Errors become warnings."""
         if self._has_ended.is_set():
             return
         self._is_abandoning = False
@@ -222,7 +222,7 @@ class StageLoop:
     async def _finish(self, call: LoopCall) -> None:
         try:
             call.result = await call.made.pop()()  # which holds the item
-        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             call.error = error
         self._calls.discard(call)
 
@@ -253,7 +253,7 @@ class StageLoop:
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, made: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        """Make a task, whose steps are those of the item that it was made for. Also called for the user's tasks."""
+        """Make a task. Its steps count for the item that started it. Also called for the user's tasks."""
         call = _current_call.get()
         return asyncio.Task(made if call is None else self._follow(made, call), loop=loop, **options)
 
@@ -262,7 +262,7 @@ class StageLoop:
 
     @coroutine
     def _drive(self, driven: Coroutine[Any, Any, Any], call: LoopCall) -> Generator[Any, Any, Any]:
-        """Do what `await driven` does, and tell the call's clock when code of it runs."""
+        """Await `driven`, and tell the call's clock when its code runs."""
         value = error = None
         while True:
             began_ns = call.clock.running_since_ns = perf_counter_ns()
@@ -282,7 +282,7 @@ class StageLoop:
             except GeneratorExit:
                 driven.close()
                 raise
-            except BaseException as thrown:  # noqa: BLE001 - the coroutine's, as with `yield from`
+            except BaseException as thrown:  # noqa: BLE001 - the coroutine's own, as with `yield from`
                 error = thrown
 
     def _end_forked_child(self, call: LoopCall) -> None:
@@ -292,7 +292,7 @@ class StageLoop:
     # ------------------------------------------------------------------ a blocked loop
 
     def _watch(self) -> None:
-        """Name each place at which the loop stands still."""
+        """Warn once about each place that blocks the loop."""
         while not self._has_ended.wait(_CHECK_INTERVAL_S):
             step = self._step
             if step is None or step[0].context is None:
@@ -322,7 +322,7 @@ _STANDARD_LIBRARY_DIR: Final = sysconfig.get_path("stdlib")
 
 
 def _find_own_frame(frame: FrameType) -> FrameType:
-    """Return the innermost frame of the user's code: neither of a library, if there is one, nor of this package."""
+    """Return the innermost frame of the user's code, which is in no library and not in this package."""
     inner: FrameType | None = frame
     while inner is not None:
         file = inner.f_code.co_filename
@@ -334,7 +334,7 @@ def _find_own_frame(frame: FrameType) -> FrameType:
 
 
 class LoopFunction:
-    """A coroutine function as a function: it returns when the coroutine has ended."""
+    """Wraps a coroutine function as a function that returns when the coroutine has ended."""
 
     def __init__(self, loop: StageLoop, function: Callable[..., Any]) -> None:
         """`function` is called on the thread of `loop`."""
@@ -342,7 +342,7 @@ class LoopFunction:
         self.__wrapped__ = function
 
     def __call__(self, *arguments: Any, **keyword_arguments: Any) -> Any:
-        """Return what the coroutine returns."""
+        """Return the coroutine's result."""
         made: _Box = [partial(self.__wrapped__, *arguments, **keyword_arguments)]
         del arguments, keyword_arguments
         return self._loop.call(made)

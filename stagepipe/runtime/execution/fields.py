@@ -1,6 +1,6 @@
-"""`field`, `as` and `into`: a function applied to a field of an item, or called with fields as its arguments.
+"""`field`, `as` and `into`: apply a function to a field of an item, or call it with fields as its arguments.
 
-The FieldAdapter is the stage's target, wrapped. `as` converts a field's value. An image is HWC as an array and CHW as a
+The FieldAdapter wraps the stage's target. `as` converts a field's value. An image is HWC as an array and CHW as a
 tensor, as in torchvision. The three formats convert into each other:
 
 - `numpy`: a PIL image becomes `(H, W)` or `(H, W, C)`; an image tensor `(C, H, W)` becomes a view `(H, W, C)`.
@@ -8,12 +8,12 @@ tensor, as in torchvision. The three formats convert into each other:
   `(H, W, C)` becomes a view `(C, H, W)`, and a uint8 array `(H, W)` a view `(1, H, W)`, as in `to_image`.
 - `pil`: a uint8 image array or image tensor becomes a PIL image.
 
-An image array (tensor) has three axes, of which the last (first) has length 1, 3 or 4, and dtype uint8, uint16 or
-floating point. Other arrays and tensors keep their axes. `bytes` become a 1-D uint8 array or tensor. Values are copied
-only from PIL images and from a GPU.
+An image array has three axes, the last of length 1, 3 or 4; in an image tensor it is the first. The dtype is uint8,
+uint16 or floating point. Other arrays and tensors keep their axes. `bytes` become a 1-D uint8 array or tensor. Values
+are copied only from PIL images and from a GPU.
 
-torchvision's transforms would return a NumPy array unchanged, because to them an array is not an image: they are found
-before the run.
+torchvision's transforms return NumPy arrays unchanged, because they do not treat an array as an image. Such transforms
+are found before the run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NotConvertibleError(TypeError):
 
 
 def convert(value: Any, as_: ValueFormat, field_name: str) -> Any:
-    """Return `value` in the format `as_`, itself where it has that format. `field_name` is for the error.
+    """Return `value` in the format `as_`, or itself if it has that format. `field_name` is for the error.
 
     >>> convert(b"ab", "numpy", "data")
     array([97, 98], dtype=uint8)
@@ -145,7 +145,7 @@ CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _convert_each(values: Mapping[str, Any], as_: ValueFormat | None) -> dict[str, Any]:
-    """Convert each value that can be converted (an image may stand beside a label). Raises where none can be."""
+    """Convert each convertible value (an image may come with a label). Raises if none is convertible."""
     if as_ is None:
         return dict(values)
     converted, errors = dict(values), []
@@ -164,7 +164,7 @@ def _put_fields(item: Any, field_of_argument: Mapping[str, str], result: Any) ->
     if isinstance(result, Mapping):
         for key, value in result.items():
             field = field_of_argument.get(key)
-            is_new = field is None and isinstance(item, Mapping)  # by its name: it may be no text
+            is_new = field is None and isinstance(item, Mapping)  # the key itself, which may not be a string
             item = {**item, key: value} if is_new else with_field(item, field or key, value)
         return item
     if len(field_of_argument) == 1:
@@ -184,8 +184,8 @@ _CONTAINER_TRANSFORM_NAMES = frozenset({"Compose", "RandomApply", "RandomChoice"
 def find_array_ignoring_transform(function: Any) -> str | None:
     """Return the name of the torchvision transform that would leave a NumPy array untouched, or None.
 
-    In a container the first transform counts, because it receives the array. The answer depends on the type alone, so
-    transforms that act at random are found too.
+    In a container the first transform counts, because it receives the array. The answer depends only on the type, so
+    random transforms are found too.
 
     >>> find_array_ignoring_transform(print) is None
     True
@@ -199,7 +199,7 @@ def find_array_ignoring_transform(function: Any) -> str | None:
 
 
 def refuse_ignored_arrays(function: Any, values: Mapping[str, Any]) -> None:
-    """Raise TypeError if `function` would leave the arrays among `values` untouched and has nothing else to work on."""
+    """Raise TypeError if `function` would leave the arrays among `values` untouched and gets no other values."""
     arrays = [name for name, value in values.items() if isinstance(value, np.ndarray)]
     if not arrays or any(is_tensor(value) or is_pil_image(value) for value in values.values()):
         return
@@ -213,24 +213,24 @@ def refuse_ignored_arrays(function: Any, values: Mapping[str, Any]) -> None:
 
 
 class FieldAdapter:
-    """Call `function` with the fields that `field` names, converted to `as_`; put its result into a copy of the item.
+    """Calls `function` with the fields of `field`, converted to `as_`. Puts the result into a copy of the item.
 
     `field="image"` calls `function(item["image"])`, and the result replaces that field.
 
     `field={"image": "img"}` calls `function(image=item["img"])`. If the result is a mapping, a key that is a mapped
     argument replaces its field, and any other key becomes a field. Any other result replaces the field, if only one
-    argument is mapped. Where the function returns None, the result is None, unless `allow_none`: then the field is.
+    argument is mapped. If the function returns None, so does the adapter; with `allow_none`, None replaces the field.
 
     `field=None` converts the whole item: each field of a dict that can be converted, or the item itself.
 
-    `into="mask"` puts the result into that field instead, whole; the item need not have it yet. Without a `field`, the
-    function is called with the item.
+    `into="mask"` puts the whole result into that field instead, which the item may lack. Without `field`, the function
+    is called with the item.
 
-    `as_` is described in `stagepipe.runtime.execution.fields`. The item itself is never changed. SKIP is
-    passed on. Each result of a generator is put into its own copy of the item.
+    `stagepipe.runtime.execution.fields` describes `as_`. The item itself is never changed. SKIP is passed on. Each
+    result of a generator is put into a separate copy of the item.
 
-    `batched=True` is for a stage with a `batch`, which is called with a list of items: `function` gets a list in the
-    place of each value. It returns a list of as many results, or a mapping of columns (as a tokenizer does).
+    `batched=True` is for a stage with a `batch`, which is called with a list of items: `function` gets a list in place
+    of each value. It returns a list with one result per item, or a mapping of columns (as a tokenizer does).
 
     `label` is the stage's name, for errors.
 
@@ -240,9 +240,9 @@ class FieldAdapter:
     >>> FieldAdapter(abs, "x", None, "abs", into="y")({"x": -3})
     {'x': -3, 'y': 3}
 
-    Raises TypeError where the item has no fields, where a value cannot be converted, or where a torchvision transform
-    would leave a NumPy array unchanged (checked on the first item); KeyError for a missing field; ValueError where the
-    number of results differs from the number of items in a batch.
+    Raises TypeError if the item has no fields, if a value cannot be converted, or if a torchvision transform would
+    leave a NumPy array unchanged (checked on the first item); KeyError for a missing field; ValueError if the number of
+    results differs from the number of items in a batch.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class FieldAdapter:
         self._field = field
         self._as = as_
         self._target_field = field if into is None else into
-        """Where the result goes; None: it is the new item."""
+        """The field for the result; None if the result is the new item."""
         self._allows_none = allow_none
         self._is_first_item = True
 
@@ -297,7 +297,7 @@ class FieldAdapter:
         return [self._put(item, result) for item, result in zip(items, results, strict=True)]
 
     def _take_arguments(self, item: Any) -> CallArguments:
-        """Return the arguments, converted. On the first item, check that a torchvision transform can work on them."""
+        """Return the converted arguments. On the first item, check that a torchvision transform can work on them."""
         field, as_ = self._field, self._as
         if isinstance(field, Mapping):
             named = _convert_each({argument: get_field(item, name) for argument, name in field.items()}, as_)

@@ -1,11 +1,11 @@
-"""What an order point does: it groups leaves. In the order point's worker and inline.
+"""The work of an order point: it groups leaves. In the order point's worker and inline.
 
 A group's outputs wait in `pending_outputs` until they are sent. Each has its lineage, with the cursor that reproduces
 everything after it.
 
-With `order: any`, the first order point groups leaves in the order of arrival. Those after it work in order, and pass
-on the lineage that the first one wrote (see `protocol/lineage.py`). A seek can ask the first one to rebuild some groups
-from the same leaves; leaves that arrive meanwhile and belong to none of these groups are buffered.
+With `order: any`, the first order point groups leaves in the order of arrival. Later order points work in order, and
+pass on the lineage that the first one wrote (see `protocol/lineage.py`). A seek can ask the first one to rebuild some
+groups from the same leaves. Leaves that arrive meanwhile and belong to none of these groups are buffered.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class PendingOutput(NamedTuple):
 class OrderedGrouping:
     """Takes leaves in order and groups them.
 
-    A template: the groupings for `order: any` override `seek`, `add_item`, `drop_item`, `finish_item`,
-    `finish_segment`, `_collect`, `_emit_group` and `_pack_output_lineage`.
+    The groupings for `order: any` override `seek`, `add_item`, `drop_item`, `finish_item`, `finish_segment`,
+    `_collect`, `_emit_group` and `_pack_output_lineage`.
     """
 
     takes_any_order = False
@@ -64,7 +64,7 @@ class OrderedGrouping:
 
     def seek(self, cursor: Cursor, first_number: int) -> None:
         """Start at `cursor`, with output `first_number`."""
-        self._target: Any = self._stage.order_point  # a stateful stage has been built again
+        self._target: Any = self._stage.order_point  # a stateful stage has been rebuilt
         self._target.clear()
         self.pending_outputs.clear()
         self.next_number = first_number
@@ -88,11 +88,11 @@ class OrderedGrouping:
 
     @property
     def adds_plainly(self) -> bool:
-        """Whether an item of the source takes nothing but a call of the target."""
+        """Whether an item of the source needs only a call of the target."""
         return not self._input_segment and not self.takes_any_order and self._stage.groups_plainly
 
     def add_value(self, key: Key, value: Any) -> None:
-        """`add_item` for a whole item of one sample, where `adds_plainly`."""
+        """Do `add_item` for a whole item of one sample, if `adds_plainly`."""
         self._cursor = Cursor(self._cursor.upstream, key[0], key, 0, self._cursor.skips)
         self._source_begin = key[0] if self._source_begin is None else self._source_begin
         self._source_end = key[0] + 1
@@ -107,10 +107,10 @@ class OrderedGrouping:
         *,
         passes_rows_on: bool = False,
     ) -> None:
-        """Add the leaves of a chunk from `key` on: as `add_item` does, with `finish_item` between two items.
+        """Add the leaves of a chunk from `key` on, as `add_item` does, with `finish_item` between two items.
 
-        A value that is SKIP stands for a dropped leaf. `on_item` is called with each key before its value is added; not
-        for rows, which run no code of theirs. These come only where the target is `Batch`; `passes_rows_on`: see there.
+        SKIP stands for a dropped leaf. `on_item` is called with each key before its value is added, except for rows,
+        which run no user code. Rows are only passed if the target is `Batch`; see there for `passes_rows_on`.
         """
         if len(key) > 1 or not self.adds_plainly:
             self._add_values_singly(key, values, on_item)
@@ -147,9 +147,9 @@ class OrderedGrouping:
     def _add_until_full(
         self, item: int, values: list[Any], start: int, on_item: Callable[[Key], None]
     ) -> tuple[int, bool]:
-        """Add values from `start` on to the group. Returns how many, and whether the group is complete.
+        """Add values from `start` on to the group. Returns their number, and whether the group is complete.
 
-        One that fails is left to the next call, which raises its error.
+        A value that fails is left to the next call, which raises its error.
         """
         add = self._target.add
         for index in range(start, len(values)):
@@ -168,7 +168,7 @@ class OrderedGrouping:
         return len(values) - start, False
 
     def _add_together(self, item: int, add: Callable[[], tuple[int, bool]]) -> int:
-        """Add whole items from `item` on, as many as there is room for in the group; return their number.
+        """Add whole items from `item` on, as many as fit the group. Returns their number.
 
         `add` adds them and returns their number, and whether the group is complete.
         """
@@ -185,11 +185,11 @@ class OrderedGrouping:
         return count  # type: ignore[no-any-return]
 
     def drop_item(self, key: Key, meta: bytes, skip: ImposedSkip | None) -> None:
-        """Move past a leaf without an item. One that failed is a skip, which must recur if the group is rebuilt."""
+        """Move past a leaf without an item. A failed leaf is a skip, which must recur if the group is rebuilt."""
         self._advance(key, meta, self._record_skip(skip))
 
     def finish_item(self, item: int, meta: bytes) -> None:
-        """Move past an item, all leaves of which have come."""
+        """Move past an item whose leaves have all come."""
         upstream = self._read_lineage(item, meta).resume_cursor if self._input_segment else None
         self._cursor = Cursor(upstream, item + 1)
 
@@ -204,7 +204,7 @@ class OrderedGrouping:
         self._cursor = Cursor(self._cursor.upstream, key[0], key, 0, skips)
 
     def _read_lineage(self, item: int, meta: bytes) -> OutputLineage:
-        """Return an item's lineage from the order point before. Skips that shaped it shape the group too."""
+        """Return an item's lineage from the order point before. Skips that shaped the item also shape the group."""
         if self._lineage_item != item:
             self._lineage = unpack_lineage(meta)
             self._lineage_item = item
@@ -217,7 +217,7 @@ class OrderedGrouping:
         return skips
 
     def _collect(self, key: Key, box: Box, samples: int) -> bool:
-        """Add a leaf to the group; return whether the group is complete."""
+        """Add a leaf to the group. Returns whether the group is complete."""
         is_complete: bool = self._stage.run_timed(key, lambda: self._add(key, box, samples))
         self._stage.count_item(key)
         return is_complete
@@ -228,7 +228,7 @@ class OrderedGrouping:
         return self._target.add(box.pop(), samples)  # type: ignore[no-any-return]
 
     def _flush_group(self, *, is_last: bool) -> list[tuple[Any, int]]:
-        """Return the group's outputs, the last one first."""
+        """Return the group's outputs, in reverse order."""
         start = self._group_start
         rng = self._stage.seed_group(start.item, start.last_key)
         flush = self._target.finish if is_last else self._target.flush
@@ -271,7 +271,7 @@ def make_grouping(
 ) -> OrderedGrouping:
     """Return the grouping of an order point that reads `input_segment`.
 
-    `get_next_item` returns the lowest item of which a leaf may still come.
+    `get_next_item` returns the lowest item that may still have leaves to come.
     """
     if not any_order:
         return OrderedGrouping(stage, input_segment)
@@ -286,14 +286,14 @@ class _ReplayGroup:
         self._leaves: list[BufferedLeaf | None] = [None] * len(group)
 
     def accept(self, leaf: BufferedLeaf) -> bool:
-        """Take the leaf if it belongs to the group; return whether it does."""
+        """Take the leaf if it belongs to the group. Returns whether it does."""
         index = self._missing_indices.pop(leaf[0], None)
         if index is not None:
             self._leaves[index] = leaf
         return index is not None
 
     def drop_missing(self) -> None:
-        """Complete the group without the leaves that are still missing."""
+        """Complete the group without the missing leaves."""
         self._missing_indices.clear()
 
     @property
@@ -316,21 +316,21 @@ class ArrivalGrouping(OrderedGrouping):
         self._get_next_item = get_next_item
 
     def seek(self, cursor: Cursor, first_number: int) -> None:
-        """Start at `cursor`. Its groups come again first."""
+        """Start at `cursor`. Its groups are rebuilt first."""
         super().seek(cursor, first_number)
         self._replay_groups = deque(_ReplayGroup(group) for group in cursor.replay_groups)
         self._buffered_leaves: deque[BufferedLeaf] = deque()
         self._group_keys: list[Key] = []
-        self._keys_by_identity: dict[int, deque[Key]] = {}  # of a group's items, for a permutation
+        self._keys_by_identity: dict[int, deque[Key]] = {}  # keys of a group's items, for a permutation
 
     def finish_item(self, item: int, meta: bytes) -> None:
-        """Do nothing: `get_next_item` tells which items are complete."""
+        """Do nothing, because `get_next_item` knows the complete items."""
 
     def drop_item(self, key: Key, meta: bytes, skip: ImposedSkip | None) -> None:
-        """Do nothing: the group does not depend on it."""
+        """Do nothing, because the group does not depend on dropped leaves."""
 
     def add_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Add a leaf to the group that must have it, or to the next one."""
+        """Add a leaf to the replay group that needs it, or to the next group."""
         del meta
         leaf = (key, box, samples)
         if not self._replay_groups:
@@ -341,7 +341,7 @@ class ArrivalGrouping(OrderedGrouping):
             self._buffered_leaves.append(leaf)
 
     def _emit_replay_groups(self) -> None:
-        """Emit complete replay groups in their order; after the last one, group the buffered leaves."""
+        """Emit complete replay groups in their order. After the last one, group the buffered leaves."""
         while self._replay_groups and self._replay_groups[0].is_complete:
             for key, box, samples in self._replay_groups.popleft().leaves:
                 self._group_keys.append(key)
@@ -375,10 +375,10 @@ class ArrivalGrouping(OrderedGrouping):
             self._queue_output([value], samples, self._pack_group_lineage((keys,), self._compute_low_watermark()))
 
     def _emit_each_output(self, outputs: list[tuple[Any, int]]) -> None:
-        """Queue a shuffled block, each output as its own group, so that the rest can be shuffled again after a seek."""
+        """Queue a shuffled block. Each output is its own group, so that the rest can be shuffled again after a seek."""
         keys = self._take_output_keys(outputs)
         low_watermark, watermarks = self._compute_low_watermark(), []
-        for key in keys:  # from the last to the first: an item is open until its output is sent
+        for key in keys:  # in reverse: an item is open until its output is sent
             watermarks.append(low_watermark)
             low_watermark = min(low_watermark, key[0])
         while outputs:
@@ -387,7 +387,7 @@ class ArrivalGrouping(OrderedGrouping):
             del value
 
     def _take_output_keys(self, outputs: list[tuple[Any, int]]) -> list[Key]:
-        """Return the key of each output, which is one of the group's items: the same object."""
+        """Return the key of each output. Each output is one of the group's items, as the same object."""
         keys_by_identity = self._keys_by_identity
         self._keys_by_identity = {}
         item_counts = {identity: len(keys) for identity, keys in keys_by_identity.items()}
@@ -402,13 +402,13 @@ class ArrivalGrouping(OrderedGrouping):
         return pack_lineage(UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups))
 
     def _compute_low_watermark(self) -> int:
-        """Return the lowest item that is not known to be complete, or of which a leaf is not sent yet."""
+        """Return the lowest item that is not known to be complete, or that has an unsent leaf."""
         waiting_items = [leaf[0][0] for group in self._replay_groups for leaf in group.leaves]
         return min([self._get_next_item(), *waiting_items, *(leaf[0][0] for leaf in self._buffered_leaves)])
 
     def finish_segment(self) -> None:
-        """Emit the groups that are left."""
-        for group in self._replay_groups:  # a stage has dropped the missing leaves this time
+        """Emit the remaining groups."""
+        for group in self._replay_groups:  # a stage dropped the missing leaves this time
             group.drop_missing()
         self._emit_replay_groups()
         super().finish_segment()

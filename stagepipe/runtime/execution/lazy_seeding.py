@@ -1,18 +1,17 @@
-"""Seeds Python's and NumPy's global generators when something first uses them. In workers for good, inline for a while.
+"""Seeds Python's and NumPy's global generators at their first use. In workers permanently, inline temporarily.
 
 Most items draw nothing, or from one generator only, and seeding both takes longer than passing a small item on. A
-generator that waits for its seed is seeded before all that draws from it, reads its state or sets it:
+waiting generator is seeded ("settled") before any code draws from it, reads its state or sets it:
 
-- The functions of `random` and `numpy.random` that are written in C are replaced by ones that settle first: a method in
-  C that is bound already needs no attribute of its generator. They go to the original, so it does not matter who keeps
-  one of them.
-- While Python's generator waits, its class is a subclass that settles at the first access to an attribute. So the
-  methods written in Python, which others may hold, need no replacement. The class of NumPy's cannot be changed.
-- Reading a generator from its module settles it, and one to which somebody else holds a reference does not wait.
-- Where somebody imported one of the functions in C before (`from random import random`), the generator does not wait.
+- Replacements of the C functions of `random` and `numpy.random` settle first, because a bound C method uses no
+  attribute of its generator. They call the original, so it does not matter who holds one of them.
+- While Python's generator waits, its class is a subclass that settles at the first attribute access. So its methods in
+  Python need no replacement, whoever holds them. The class of NumPy's generator cannot be changed.
+- Reading a generator from its module settles it. A generator to which other code holds a reference does not wait.
+- If other code imported one of the C functions earlier (`from random import random`), the generator does not wait.
 
-A `Frame` is a time in which a generator is lent to an inline run. The caller's state is saved at the first use in that
-time, and put back at its end. Frames nest: a stage may run an inline pipeline.
+A `Frame` is a period in which a generator is lent to an inline run. The caller's state is saved at the first use in
+that period, and restored at its end. Frames nest: a stage may run an inline pipeline.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ _EARLY_DRAWERS: Final = ("random", "getrandbits", "seed")
 """The functions of `random` that may use the generator's state before any attribute of it."""
 
 _NUMPY_FUNCTIONS: Final = ("seed", "sample", "ranf", "get_bit_generator", "set_bit_generator")
-"""The functions of `numpy.random` that use the global generator and are no methods of it."""
+"""The functions of `numpy.random` that use the global generator and are not its methods."""
 
 
 SeedParts = tuple[int, int, str, Key]
-"""What an item's seed is derived from: the run's seed, the epoch, the stage and the item's key."""
+"""The values from which an item's seed is derived: the run's seed, the epoch, the stage and the item's key."""
 
 
 class SeededItem:
-    """The item that the generators are seeded for."""
+    """The item for which the generators are seeded."""
 
     def __init__(self) -> None:
         """Begin without an item."""
         self.parts: SeedParts | None = None
         self.must_seed = True
-        """Whether the next item needs more than its `parts`: a generator does not wait, or torch is seeded too."""
+        """Whether the next item must do more than set `parts`: a generator does not wait, or torch is seeded too."""
 
     def derive_seed(self) -> int:
         """Return the item's seed; 0 before the first item."""
@@ -56,28 +55,28 @@ class SeededItem:
 
 
 class Frame:
-    """A time in which a generator is lent to an inline run."""
+    """A period in which a generator is lent to an inline run."""
 
     __slots__ = ("callers_parts", "callers_state", "first_parts", "is_saved", "kept_state", "outer", "was_waiting")
 
     def __init__(self, callers_parts: SeedParts | None, first_parts: SeedParts | None, kept_state: Any) -> None:
-        """`first_parts` and `kept_state` are the item and the state that the run had at the end of its last frame."""
+        """`first_parts` and `kept_state` are the item and the state of the run at the end of its last frame."""
         self.callers_parts = callers_parts
-        """The item that the caller's state waits for, if the caller is a stage itself."""
+        """The item for which the caller's state waits, if the caller is itself a stage."""
         self.first_parts = first_parts
         self.kept_state = kept_state
         self.outer: Frame | None = None
         self.was_waiting = False
         self.is_saved = False
-        """Whether the caller's state has been saved: something has used the generator in this frame."""
+        """Whether the caller's state was saved, because code used the generator in this frame."""
         self.callers_state: Any = None
 
 
 class LazyGenerator:
-    """A global generator that can wait for its seed. One class for each kind; `is_waiting` is read before each item."""
+    """A global generator that can wait for its seed. Each kind has a class. `is_waiting` is read before each item."""
 
     def __init__(self, generator: Any, part: Any, item: SeededItem) -> None:
-        """Who holds a reference to `generator` or `part` can draw."""
+        """Any holder of `generator` or `part` can draw."""
         self.generator = generator
         self.is_waiting = False
         self._part = part
@@ -89,24 +88,24 @@ class LazyGenerator:
         self._originals: list[tuple[ModuleType, str, Any]] = []
         self._module_class: type | None = None
         self._is_shared = False
-        """Whether somebody has a way to the generator that is not counted."""
+        """Whether other code has a path to the generator that reference counts do not show."""
         self._own_references = 0
         self._can_wait = False
         self._install_count = 0
         self.is_permanent = False
-        """Whether this is a process of workers."""
+        """Whether this is a worker process."""
 
-    # ------------------------------------------------------------------ what each kind does
+    # ------------------------------------------------------------------ defined by each kind
 
     _module: ModuleType
-    """Where the generator is found."""
+    """The module with the generator."""
     _name: str
-    """Its name there."""
+    """The generator's name in the module."""
     _method_modules: tuple[ModuleType, ...]
-    """The modules with functions that draw from it."""
+    """The modules with functions that draw from the generator."""
 
     def seed(self, seed: int) -> None:
-        """Seed the generator, without an attribute of it."""
+        """Seed the generator, without accessing its attributes."""
         raise NotImplementedError
 
     def _read_state(self) -> Any:
@@ -116,7 +115,7 @@ class LazyGenerator:
         raise NotImplementedError
 
     def _list_early_drawers(self) -> Iterator[str]:
-        """List the functions that may draw before `settle` is called by an attribute of the generator."""
+        """List the functions that may draw before an attribute access calls `settle`."""
         raise NotImplementedError
 
     def _wait(self) -> None:
@@ -129,7 +128,7 @@ class LazyGenerator:
     # ------------------------------------------------------------------ functions of the modules
 
     def install(self, *, for_good: bool = False) -> None:
-        """Replace the functions that draw, until `uninstall`. Installed already: count it."""
+        """Replace the functions that draw, until `uninstall`. Calls nest."""
         with self.lock:
             self.is_permanent = self.is_permanent or for_good
             self._install_count += 1
@@ -150,7 +149,7 @@ class LazyGenerator:
             _settle_at_access(self._module, self._name, self)
 
     def uninstall(self) -> None:
-        """Put the functions back, if this is the last of those who installed them."""
+        """Restore the functions, if this ends the last `install`."""
         with self.lock:
             self._install_count -= 1
             if self._install_count:
@@ -158,7 +157,7 @@ class LazyGenerator:
             self.settle()
             self._can_wait = False
             for (module, name, original), (_, _, function) in zip(self._originals, self._replacements, strict=True):
-                if vars(module)[name] is function:  # else somebody has replaced it meanwhile
+                if vars(module)[name] is function:  # else other code has replaced it meanwhile
                     vars(module)[name] = original
             self._originals = []
             if self._module_class is not None:
@@ -166,19 +165,19 @@ class LazyGenerator:
 
     @property
     def can_wait(self) -> bool:
-        """Whether a use cannot be missed, so far as the functions of the modules go."""
+        """Whether no use can be missed, as far as the functions of the modules are concerned."""
         return self._can_wait
 
     def _is_held(self) -> bool:
-        """Whether somebody else holds a function that draws unseen."""
-        holder_count = len(self._method_modules) * (2 if self._replacements else 1)  # each replacement has one too
+        """Whether other code holds a function that draws without settling."""
+        holder_count = len(self._method_modules) * (2 if self._replacements else 1)  # the replacement holds one too
         return any(_is_held_elsewhere(self._module, name, holder_count) for name in self._list_early_drawers())
 
     def _has_new_part(self) -> bool:
         return False
 
     def never_wait(self) -> None:
-        """Seed at once from now on."""
+        """Seed each item at once from now on."""
         self.settle()
         self._is_shared = True
         self._can_wait = False
@@ -189,7 +188,7 @@ class LazyGenerator:
     # ------------------------------------------------------------------ items
 
     def begin_item(self) -> None:
-        """Wait for the first use; seed now where a use could be missed."""
+        """Wait for the first use; seed now if a use could be missed."""
         if self._can_wait and self._count_references() <= self._own_references:
             self._wait()
         else:
@@ -206,11 +205,11 @@ class LazyGenerator:
                     self._wait()
 
     def _bring(self, frame: Frame | None, parts: SeedParts | None) -> None:
-        """Give the generator the state in which the run of a frame uses it."""
+        """Put the generator into the state that the run of a frame needs."""
         if frame is None:
             if self.is_permanent:
                 self.seed(0 if parts is None else derive_seed(*parts))
-            return  # else it is the caller who uses it
+            return  # else the caller uses it
         was_saved = frame.is_saved
         self._save_callers_state(frame)
         if parts is not None and (parts is not frame.first_parts or frame.kept_state is None):
@@ -226,7 +225,7 @@ class LazyGenerator:
         if frame is None or frame.is_saved:
             return
         frame.is_saved = True
-        if frame.was_waiting:  # the caller is a stage that has not drawn: what it was lent is what has a state
+        if frame.was_waiting:  # the caller is a stage that has not drawn: save the state in the outer frame
             self._save_callers_state(frame.outer)
         else:
             frame.callers_state = self._read_state()
@@ -245,14 +244,14 @@ class LazyGenerator:
                 self.settle()
 
     def take_back(self, frame: Frame, *, keeps_state: bool) -> Any:
-        """End a frame: the caller's state is as it was. Return the state to go on from, if the run `keeps_state`."""
+        """End a frame and restore the caller's state. Returns the state to continue from, if the run `keeps_state`."""
         with self.lock:
             kept_state = None
             if keeps_state and not self.is_waiting:
                 kept_state = self._read_state()
             elif keeps_state and self._item.parts is frame.first_parts:
                 kept_state = frame.kept_state
-            if self.frame is not frame:  # of a run on another thread, which goes on
+            if self.frame is not frame:  # it belongs to a run on another thread, which continues
                 self._unlink(frame)
                 return kept_state
             self.frame = frame.outer
@@ -264,7 +263,7 @@ class LazyGenerator:
                 self._write_state(frame.callers_state)
             elif frame.outer is not None or self.is_permanent:
                 self._stop_waiting()
-            return kept_state  # outside all frames it goes on to wait: for the next one, or for the caller
+            return kept_state  # outside all frames it keeps waiting: for the next frame, or for the caller
 
     def _unlink(self, frame: Frame) -> None:
         above = self.frame
@@ -280,7 +279,7 @@ class LazyGenerator:
             above.callers_state = frame.callers_state
 
 
-# ---------------------------------------------------------------------- Python's
+# ---------------------------------------------------------------------- Python's generator
 
 
 class LazyRandom(LazyGenerator):
@@ -291,14 +290,14 @@ class LazyRandom(LazyGenerator):
     _method_modules = (random,)
 
     def __init__(self, item: SeededItem) -> None:
-        """Of this process."""
+        """Wrap the generator of this process."""
         generator = cast("Any", random)._inst  # noqa: SLF001 - it has no public name
         super().__init__(generator, generator, item)
         self._own_class = type(generator)
         self._waiting_class = _make_waiting_class(self._own_class, self.settle)
 
     def seed(self, seed: int) -> None:
-        """Seed as `Random.seed` does, without an attribute of the generator."""
+        """Seed as `Random.seed` does, without accessing the generator's attributes."""
         generator: random.Random = self.generator
         super(random.Random, generator).seed(seed)
         object.__setattr__(generator, "gauss_next", None)
@@ -325,7 +324,7 @@ class LazyRandom(LazyGenerator):
 
 
 def _make_waiting_class(own_class: type, settle: Callable[[], None]) -> type:
-    """Return a subclass whose instances call `settle`, which changes their class back, when they are used."""
+    """Return a subclass whose instances call `settle` when they are used; `settle` restores their class."""
 
     class Waiting(own_class):  # type: ignore[misc]  # a base that is known at run time
         __slots__ = ()
@@ -341,7 +340,7 @@ def _make_waiting_class(own_class: type, settle: Callable[[], None]) -> type:
     return Waiting
 
 
-# ---------------------------------------------------------------------- NumPy's
+# ---------------------------------------------------------------------- NumPy's generator
 
 
 class LazyRandomState(LazyGenerator):
@@ -352,7 +351,7 @@ class LazyRandomState(LazyGenerator):
     _method_modules = (_numpy_module, numpy.random)
 
     def __init__(self, item: SeededItem) -> None:
-        """Of this process."""
+        """Wrap the generator of this process."""
         generator = vars(_numpy_module)["_rand"]
         self._methods = [
             name for name, value in vars(_numpy_module).items() if getattr(value, "__self__", None) is generator
@@ -379,16 +378,16 @@ class LazyRandomState(LazyGenerator):
         yield from _NUMPY_FUNCTIONS
 
     def _has_new_part(self) -> bool:
-        """Whether the bit generator has been replaced: the references to the new one are not counted."""
+        """Whether the bit generator was replaced. References to the new one are not counted."""
         return self.generator._bit_generator is not self._part  # noqa: SLF001
 
 
-# ---------------------------------------------------------------------- both
+# ---------------------------------------------------------------------- both generators
 
 
 def _is_held_elsewhere(module: ModuleType, name: str, holder_count: int) -> bool:
     """Whether a function of a module has more than `holder_count` references."""
-    return getrefcount(vars(module)[name]) > holder_count + 1  # and the argument
+    return getrefcount(vars(module)[name]) > holder_count + 1  # plus the argument
 
 
 def _settle_at_access(module: ModuleType, name: str, lazy: LazyGenerator) -> None:
@@ -415,7 +414,7 @@ def _make_function(lazy: LazyGenerator, module: ModuleType, name: str) -> Callab
         return original(*arguments, **keyword_arguments)
 
     def call_and_stop(*arguments: Any) -> Any:
-        lazy.never_wait()  # the references to the new bit generator are not counted
+        lazy.never_wait()  # references to the new bit generator are not counted
         return original(*arguments)
 
     function = call_and_stop if name == "set_bit_generator" else call

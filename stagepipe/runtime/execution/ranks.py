@@ -1,4 +1,4 @@
-"""What torchrun sets in the environment of each rank, for the processes of a group, and for one process inline."""
+"""torchrun's environment variables of each rank, for the processes of a group, and for one process inline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _NAMES: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER
 
 
 def reserve_port() -> socket.socket:
-    """Return a bound socket that does not listen. Beside it only a listener with SO_REUSEADDR can take its port.
+    """Return a bound socket that does not listen. Only a listener with SO_REUSEADDR can also take its port.
 
-    That is what rank 0 of torch.distributed opens; a program that asks for any free port, or connects, does not get it.
+    Rank 0 of torch.distributed opens such a listener. A program that asks for any free port, or connects, cannot take
+    it.
     """
     port = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -26,7 +27,7 @@ def reserve_port() -> socket.socket:
 def set_rank(rank: int, size: int, port: socket.socket) -> None:
     """Make this process rank `rank` of `size` on this machine; rank 0 listens on `port`.
 
-    The caller may itself run under torchrun, whose variables name the caller's ranks.
+    Also removes the variables of the caller's own torchrun, if there is one.
     """
     for name in list(filter(_is_of_ranks, os.environ)):
         del os.environ[name]

@@ -1,13 +1,13 @@
 """Seeds the random generators before each item, so that any library's augmentations are reproducible.
 
-In workers and inline. Those of Python, NumPy and torch are global; Python's and NumPy's wait for their first use (see
-`lazy_seeding`). A stage may keep generators for itself, which seeding the global ones does not reach: they are found by
-a walk of the objects that the stage can reach, which are attributes, containers, closures, and the globals that its
-code names. The walk calls no property or method of the user's.
+In workers and inline. The generators of Python, NumPy and torch are global; Python's and NumPy's wait for their first
+use (see `lazy_seeding`). A stage may have its own generators, which global seeds do not reach. They are found by a walk
+of the objects that the stage reaches: attributes, containers, closures, and the globals that its code names. The walk
+calls no property or method of user code.
 
-Inline, the caller's global generators are kept apart from those of the run. Python's and NumPy's are lent to the run
-while its stages work: their states are saved and put back only where something has used them. torch's are saved and put
-back each time, once torch is imported: 1 us.
+Inline, the caller's global generators are separate from the run's. Python's and NumPy's are lent to the run while its
+stages work: their states are saved and restored only if code used them. torch's state is saved and restored each time
+once torch is imported, which takes 1 us.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from stagepipe.core import Context, call_at_first_use_of_torch, derive_seed, get
 from stagepipe.runtime.execution.lazy_seeding import Frame, LazyRandom, LazyRandomState, SeededItem, SeedParts
 
 _MAX_OBJECTS: Final = 20_000
-"""Objects that are looked at: some tens of milliseconds. The nearest ones come first."""
+"""The objects that the walk visits, nearest first. This many take some tens of milliseconds."""
 
 _MAX_ELEMENTS: Final = 1_000
-"""Elements of a container that are looked at: a list of a million paths costs little."""
+"""The elements of a container that the walk visits, so that a list of a million paths costs little."""
 
 _LEAF_TYPES: Final = (
     *(NoneType, int, float, complex, str, bytes, bytearray, range, slice, type(...), np.ndarray, np.dtype),
     *(GetSetDescriptorType, MemberDescriptorType, ModuleType, CodeType),
 )
-"""Types of values that reach nothing."""
+"""Types of values from which no other object is reached."""
 
 _HEAP_TYPE_FLAG: Final = 1 << 9
 """Set on classes that a `class` statement makes. https://docs.python.org/3/c-api/typeobj.html"""
@@ -61,14 +61,14 @@ _SEQUENCE_TYPES: Final[tuple[Any, ...]] = (list, tuple, set, frozenset, deque)
 def iter_reachable(root: Any, is_wanted: Callable[[Any], bool]) -> Iterator[Any]:
     """Yield each wanted object that `root` reaches, once, the nearest first.
 
-    What a wanted object consists of is its own affair, so objects in it are not wanted; but the user's functions in it
-    are walked as any other. Modules, arrays and tensors are not walked, nor the code of installed packages.
+    Objects inside a wanted object are not wanted, because it manages its own parts; but the user's functions in it are
+    walked as usual. Modules, arrays, tensors and the code of installed packages are not walked.
 
     >>> list(iter_reachable({"a": [1, {2.5j, Ellipsis}, (print,)]}, lambda value: value is print))
     [<built-in function print>]
     """
     queue: deque[tuple[Any, bool]] = deque([(root, False)])
-    visited: dict[tuple[int, bool], Any] = {}  # keeps the objects, so that no id is used twice
+    visited: dict[tuple[int, bool], Any] = {}  # keeps the objects alive, so that no id is used twice
     leaf_types = (*_LEAF_TYPES, getattr(get_used_torch(), "Tensor", ModuleType))
     while queue and len(visited) < _MAX_OBJECTS:
         value, is_inside_wanted = queue.popleft()
@@ -85,7 +85,7 @@ def iter_reachable(root: Any, is_wanted: Callable[[Any], bool]) -> Iterator[Any]
 
 
 def _list_children(value: Any) -> list[Any]:
-    cls = type(value)  # not `isinstance`: it asks an object for its `__class__`, which may be a property
+    cls = type(value)  # not `isinstance`, which asks an object for its `__class__`, possibly a property
     if issubclass(cls, FunctionType):
         return list(_iter_function(value))
     if issubclass(cls, MethodType):
@@ -101,7 +101,7 @@ def _list_children(value: Any) -> list[Any]:
 
 
 def _list_elements(value: Any) -> list[Any]:
-    """Return the first elements of a container, as its built-in type iterates over them."""
+    """Return the first elements of a container, iterated by its built-in type."""
     if issubclass(type(value), dict):
         return list(islice(dict.values(value), _MAX_ELEMENTS))
     container_type = next((cls for cls in _SEQUENCE_TYPES if issubclass(type(value), cls)), None)
@@ -109,9 +109,9 @@ def _list_elements(value: Any) -> list[Any]:
 
 
 def _list_attributes(value: Any) -> list[Any]:
-    """Return what an object's `__dict__` and slots hold."""
+    """Return the values in an object's `__dict__` and slots."""
     attributes: list[Any] = []
-    with suppress(Exception):  # there is none, or a class in C has its own idea of it
+    with suppress(Exception):  # it has none, or a class in C handles the access differently
         attributes += islice(object.__getattribute__(value, "__dict__").values(), _MAX_ELEMENTS)
     slots = (base.__dict__.values() for base in type(value).__mro__ if "__slots__" in base.__dict__)
     for member in chain.from_iterable(slots):
@@ -121,9 +121,9 @@ def _list_attributes(value: Any) -> list[Any]:
 
 
 def _iter_class(cls: type) -> Iterator[Any]:
-    """Yield the methods and attributes of a class and its bases, those of installed packages left out.
+    """Yield the methods and attributes of a class and its bases, except those of installed packages.
 
-    By name: a class that travelled to a worker may have them in another order.
+    Sorted by name, because a class that was sent to a worker may have them in another order.
     """
     for base in cls.__mro__:
         if base.__flags__ & _HEAP_TYPE_FLAG and not is_installed(base.__module__):
@@ -132,7 +132,7 @@ def _iter_class(cls: type) -> Iterator[Any]:
 
 
 def _unwrap(value: Any) -> tuple[Any, ...]:
-    """Return the functions around which a class attribute is made, or the attribute."""
+    """Return the functions inside a class attribute, or the attribute."""
     if isinstance(value, staticmethod | classmethod):
         return (value.__func__,)
     if isinstance(value, property):
@@ -141,7 +141,7 @@ def _unwrap(value: Any) -> tuple[Any, ...]:
 
 
 def _iter_function(function: FunctionType) -> Iterator[Any]:
-    """Yield what a function's closure, defaults, attributes and code reach."""
+    """Yield the objects in a function's closure, defaults, attributes and code."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -160,7 +160,7 @@ def _is_own_function(value: Any) -> bool:
 
 
 def _iter_globals(function: FunctionType) -> Iterator[Any]:
-    """Yield the globals that the code of a function names, also those of the user's modules: `settings.rng`."""
+    """Yield the globals that a function's code names, including those in the user's modules: `settings.rng`."""
     names = list(dict.fromkeys(_iter_names(function.__code__)))
     namespaces, modules = [function.__globals__], set[int]()
     while namespaces:
@@ -191,12 +191,12 @@ Seeder = Callable[[int], Any]
 
 
 def find_own_generators(target: Any) -> Seeder | None:
-    """Return a function that seeds every generator that `target` reaches, each differently; None where it has none.
+    """Return a function that seeds every generator that `target` reaches, each differently; None if there is none.
 
-    Found are `random.Random`, NumPy's `Generator`, `BitGenerator` and `RandomState`, `torch.Generator`, and objects
-    with a method `set_random_seed`, such as the transforms of albumentations (2.0 and later). Called before each item
-    with the item's seed, the function gives the same item the same draws in any worker and after a resume. Generators
-    are numbered in the order in which they are found, so they must be found in the same order in each process.
+    It finds `random.Random`, NumPy's `Generator`, `BitGenerator` and `RandomState`, `torch.Generator`, and objects with
+    a method `set_random_seed`, such as the transforms of albumentations (2.0 and later). Call the function before each
+    item with the item's seed: an item then has the same draws in any worker and after a resume. Generators are numbered
+    in the order in which they are found, so every process must find them in the same order.
 
     >>> find_own_generators(print) is None
     True
@@ -211,7 +211,7 @@ def find_own_generators(target: Any) -> Seeder | None:
 
 def _seed_each(seeders: list[Seeder], seed: int) -> None:
     for seed_generator in seeders:
-        seed = (seed + _SEED_STEP) & _SEED_MASK  # not the seed itself: the global generators have it
+        seed = (seed + _SEED_STEP) & _SEED_MASK  # not the seed itself, which the global generators use
         seed_generator(seed)
 
 
@@ -226,7 +226,7 @@ def _iter_seeders(target: Any) -> Iterator[Seeder]:
 
 
 def is_seedable(value: Any) -> bool:
-    """Whether a value is a random generator, or an object that seeds the generators it has.
+    """Whether a value is a random generator, or an object that seeds its own generators.
 
     >>> is_seedable(random.Random()), is_seedable(random.SystemRandom()), is_seedable(3)
     (True, False, False)
@@ -238,7 +238,7 @@ def is_seedable(value: Any) -> bool:
 
 
 def _get_generator_types() -> tuple[type, ...]:
-    """Return the types of generators. torch's is known only once torch is imported."""
+    """Return the types of generators. torch's type is known only after the import of torch."""
     torch_type = getattr(get_used_torch(), "Generator", None)
     numpy_types = (np.random.Generator, np.random.BitGenerator, np.random.RandomState)
     return (random.Random, *numpy_types) if torch_type is None else (random.Random, *numpy_types, torch_type)
@@ -278,10 +278,10 @@ lazy_random_state: Final = LazyRandomState(seeded_item)
 
 
 def install_lazy_seeding() -> bool:
-    """Seed Python's and NumPy's generators at their first use from now on; return whether that can be exact for both.
+    """Seed Python's and NumPy's generators at their first use from now on. Returns whether that is exact for both.
 
-    Called in a process of workers before user code is imported: a generator is seeded before each item where somebody
-    has imported one of its functions before.
+    Call it in a worker process before the import of user code: if other code imported one of its functions earlier, a
+    generator is seeded before each item.
     """
     lazy_random.install(for_good=True)
     lazy_random_state.install(for_good=True)
@@ -290,7 +290,7 @@ def install_lazy_seeding() -> bool:
 
 
 def _begin_fork() -> None:
-    """Let no thread change a generator during a fork; and parent and child draw the same."""
+    """Prevent threads from changing a generator during a fork, so that parent and child draw the same."""
     for lazy in (lazy_random, lazy_random_state):
         lazy.lock.acquire()
         lazy.settle()
@@ -306,28 +306,28 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def _seed_used_torch() -> None:
-    """Seed a torch that the fork server has imported, when a stage first uses it."""
+    """Seed a torch that the fork server imported, when a stage first uses it."""
     seeded_item.must_seed = True
     if seeded_item.parts is not None:
         _seed_torch(seeded_item.derive_seed())
 
 
 def make_global_seeder() -> Callable[[SeedParts], None]:
-    """Return the function that seeds the global generators for an item: at their first use, where they can wait."""
+    """Return the function that seeds the global generators for an item: at their first use, if they can wait."""
     item, random_, random_state, modules = seeded_item, lazy_random, lazy_random_state, sys.modules
     seed_torch: Callable[[int], None] | None = None
 
     def seed_lazily(parts: SeedParts) -> None:
         nonlocal seed_torch
         item.parts = parts
-        item.must_seed = False  # before the checks: from now on, a use by another thread sets it again
+        item.must_seed = False  # before the checks: a use by another thread sets it again
         if not random_.is_waiting:
             random_.begin_item()
         if not random_state.is_waiting:
             random_state.begin_item()
         if seed_torch is not None:
             seed_torch(derive_seed(*parts))
-        elif "torch" in modules and get_used_torch() is not None:  # most processes have none, and pay no call
+        elif "torch" in modules and get_used_torch() is not None:  # most processes have no torch, and skip the call
             _seed_torch(derive_seed(*parts))
             seed_torch = _make_torch_seeder()
         if seed_torch is not None or not (random_.is_waiting and random_state.is_waiting and _will_notice_torch()):
@@ -337,10 +337,10 @@ def make_global_seeder() -> Callable[[SeedParts], None]:
 
 
 def _seed_torch(seed: int) -> None:
-    """Seed torch's generators, unless it is just being imported.
+    """Seed torch's generators, except in the middle of torch's import.
 
     The default generator is seeded directly, in 1 us: `torch.manual_seed` takes 70 us, because it looks for every kind
-    of accelerator. CUDA's generators are seeded when a stage first uses CUDA, and from then on.
+    of accelerator. CUDA's generators are seeded from a stage's first use of CUDA on.
     """
     generator = getattr(sys.modules["torch"], "default_generator", None)
     if generator is None:
@@ -352,7 +352,7 @@ def _seed_torch(seed: int) -> None:
 
 
 def _make_torch_seeder() -> Callable[[int], None] | None:
-    """Return a quicker `_seed_torch`; None before its first call for a torch that is imported."""
+    """Return a faster `_seed_torch`; None before the first call of `_seed_torch` after torch's import."""
     cuda: Any = sys.modules.get("torch.cuda")
     tracker: Any = getattr(cuda, "_lazy_seed_tracker", None)
     queued_call = getattr(tracker, "manual_seed_all_cb", None)
@@ -369,32 +369,32 @@ def _make_torch_seeder() -> Callable[[int], None] | None:
 
 
 def _seed_cuda(cuda: Any, seed: int) -> None:
-    """Seed CUDA's generators, or see to it that they are seeded when CUDA starts."""
+    """Seed CUDA's generators, or schedule that for the start of CUDA."""
     if cuda.is_initialized():
         cuda.manual_seed_all(seed)
         return
     queued_call = cuda._lazy_seed_tracker.manual_seed_all_cb  # noqa: SLF001 - it has no public name
     if queued_call is None or queued_call[0] is not _seed_cuda_devices:
-        # Replaces a seed that was set while the stage was built. It takes 0.1 ms, so it is done once, not per item.
+        # Replaces a seed that was set while the stage was built. Takes 0.1 ms, so it is done once, not for each item.
         cuda._lazy_call(_seed_cuda_devices, seed_all=True)  # noqa: SLF001 - `manual_seed_all` does it too
 
 
 def _seed_cuda_devices() -> None:
-    """Seed CUDA's generators when CUDA starts, while a stage works on an item: its draws must be reproducible too.
+    """Seed CUDA's generators when CUDA starts while a stage works on an item, so that its draws are reproducible.
 
-    Each device: `manual_seed_all` would only queue another call while CUDA starts.
+    It seeds each device, because `manual_seed_all` would only queue another call while CUDA starts.
     """
     for generator in sys.modules["torch.cuda"].default_generators:
         generator.manual_seed(seeded_item.derive_seed())
 
 
 class _TorchImportSeeder(importlib.abc.MetaPathFinder):
-    """Seeds torch when a stage imports it while it works on an item: that item's draws must be reproducible too."""
+    """Seeds torch when a stage imports it while working on an item, so that the item's draws are reproducible."""
 
     initial_state: Any = None
     """The state of torch's generator after the import, before it was seeded."""
     is_for_frames = False
-    """Whether it seeds only while an inline run has a frame: else the caller's own code imports torch."""
+    """Whether it seeds only while an inline run has a frame. Otherwise the caller's own code imports torch."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
@@ -436,8 +436,8 @@ def _has_torch_import_hook() -> bool:
 
 @contextmanager
 def torch_import_hook_for_frames() -> Iterator[None]:
-    """Inside, a first import of torch in a frame is seeded."""
-    if _has_torch_import_hook():  # of a worker, or of a run around this one
+    """Seed torch if its first import happens in a frame within this context."""
+    if _has_torch_import_hook():  # the hook belongs to a worker, or to an outer run
         yield
         return
     install_torch_import_hook()
@@ -447,39 +447,39 @@ def torch_import_hook_for_frames() -> Iterator[None]:
     finally:
         _TorchImportSeeder.is_for_frames = False
         seeded_item.must_seed = True
-        if sys.meta_path is not None:  # None while the interpreter ends
+        if sys.meta_path is not None:  # None while the interpreter shuts down
             sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchImportSeeder)]
 
 
 def get_initial_torch_state() -> Any:
-    """Return the state that torch's generator had after the import; None where a stage did not import torch."""
+    """Return the state of torch's generator after its import; None if no stage imported torch."""
     return _TorchImportSeeder.initial_state
 
 
 _NO_QUEUED_CUDA_SEEDS: Final[dict[str, Any]] = {"manual_seed_all_cb": None, "manual_seed_cb": None, "call_order": []}
-"""What `torch.cuda` keeps of seeds after its import."""
+"""The queue of seeds in `torch.cuda` after its import."""
 
 
 class IsolatedGenerators:
-    """The global generators as an inline run sees them: Python's, NumPy's, torch's, and CUDA's once CUDA is in use.
+    """The global generators as an inline run sees them: Python's, NumPy's, torch's, and CUDA's if CUDA is in use.
 
-    A run starts with a copy of the caller's. `begin` and `end` are called around each step of the run's stages, inside
-    `installed`; `swap_in` does all of it, for what is done once.
+    A run starts with a copy of the caller's states. `begin` and `end` are called around each step of the run's stages,
+    inside `installed`; `swap_in` does both around a single piece of work.
     """
 
     def __init__(self, *, is_reseeded: bool) -> None:
-        """`is_reseeded`: the run seeds them before all that draws, so its own states need not be kept."""
+        """With `is_reseeded`, the run seeds the generators before every draw, so its own states need not be kept."""
         self._is_reseeded = is_reseeded
         self._kept_parts: SeedParts | None = None
         self._kept_states: tuple[Any, Any] = (None, None)
         self._torch: _TorchStates | None = None
         self._queued_cuda_seeds: dict[str, Any] = {}
         self._swap: Swap | None = None
-        """That of the last step, if nobody has used the generators in it."""
+        """The swap of the last step, if nothing has used the generators in it."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Inside, a use of a generator is noticed, and so is a first import of torch. The caller may run inside."""
+        """Notice uses of a generator and a first import of torch in this context. The caller's code may run in it."""
         with torch_import_hook_for_frames():
             lazy_random.install()
             lazy_random_state.install()
@@ -491,7 +491,7 @@ class IsolatedGenerators:
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
-        """Inside, the global generators and `context()` are the run's."""
+        """Replace the global generators and `context()` by those of the run within this context."""
         with self.installed():
             swap = self.begin()
             try:
@@ -500,7 +500,7 @@ class IsolatedGenerators:
                 self.end(swap)
 
     def begin(self) -> Swap:
-        """Lend the generators to the run until `end`, which gets what this returns."""
+        """Lend the generators to the run until `end`, which takes the returned value."""
         swap = self._swap
         callers_parts = seeded_item.parts
         if (
@@ -519,7 +519,7 @@ class IsolatedGenerators:
             seeded_item.parts = self._kept_parts
             lazy_random.lend(swap.random)
             lazy_random_state.lend(swap.random_state)
-        else:  # nobody has used them since the last step, and both wait: most of the time
+        else:  # nothing used them since the last step, and both wait: the usual case
             lazy_random.frame = swap.random
             lazy_random_state.frame = swap.random_state
         swap.is_used = True
@@ -532,7 +532,7 @@ class IsolatedGenerators:
         return swap
 
     def end(self, swap: Swap) -> None:
-        """Give the generators back to the caller, as they were."""
+        """Give the generators back to the caller, in their former states."""
         random, random_state = swap.random, swap.random_state
         if (
             self._is_reseeded
@@ -567,12 +567,12 @@ class IsolatedGenerators:
 
 
 class Swap:
-    """What is put back at the end of a step of an inline run."""
+    """The values to restore at the end of a step of an inline run."""
 
     __slots__ = ("context", "is_used", "random", "random_state", "torch")
 
     def __init__(self, random: Frame, random_state: Frame) -> None:
-        """For one step; for the next ones too as long as nobody uses the generators."""
+        """Serves one step, and also the next steps while nothing uses the generators."""
         self.random = random
         self.random_state = random_state
         self.context: Context | None = None
@@ -613,7 +613,7 @@ def _restore_torch(states: _TorchStates) -> None:
 
 
 def _restore_cuda(states: _TorchStates) -> None:
-    """Restore CUDA's generators. Where CUDA started inside the run, seed them as it would have started outside."""
+    """Restore CUDA's generators. If CUDA started inside the run, seed them as if it had started outside."""
     for index, generator in enumerate(sys.modules["torch.cuda"].default_generators):
         if states.cuda is None:
             generator.seed()  # from the operating system
@@ -630,6 +630,6 @@ def _is_cuda_running() -> bool:
 
 
 def _get_queued_cuda_seeds() -> dict[str, Any]:
-    """Return what torch keeps of the seeds for CUDA's start, to read and to change."""
+    """Return torch's queue of seeds for the start of CUDA. The caller may change it."""
     tracker = getattr(sys.modules.get("torch.cuda"), "_lazy_seed_tracker", None)
     return {} if tracker is None else vars(tracker)

@@ -1,6 +1,6 @@
-"""The source as the first stage of its process: it reads items, and sends them or pushes them into its fused stages.
+"""The source as the first stage of its process. It reads items and sends them, or pushes them into its fused stages.
 
-In the source's process and inline. A source is read from any item on: an indexed source, a repeatable stream, or a
+In the source's process and inline. Reading can start at any item, from an indexed source, a repeatable stream, or a
 stream that can be read only once.
 """
 
@@ -37,24 +37,24 @@ READ_ONCE_MESSAGE = (
 _PACKAGES_THAT_DRAW_NO_ITEM: Final = frozenset({"builtins", __name__.partition(".")[0]})
 
 _MAX_STEP_NS: Final = 1_000_000
-"""A step with several items ends after so long: a seek or a stop waits for it, and the state of a stream."""
+"""The length of a step with several items. It is short, because seeks, stops and stream states wait for its end."""
 
 _MIN_RECORDS: Final = 2
 _MAX_RECORDS: Final = 64
-"""So many records are read at once. More are hardly quicker, and wait in memory for longer."""
+"""The most records to read at once. More are hardly faster, and wait in memory for longer."""
 
 END_OF_SOURCE: Final = object()
-"""What a read after the last item returns."""
+"""The result of a read after the last item."""
 
 
 def _do_nothing(number: int) -> None:
-    """Stand in for `begin_stream_item`."""
+    """Replace `begin_stream_item`."""
 
 
 class _AnnouncedStream:
     """A stream that calls `begin_item` with an item's number before it yields the item.
 
-    Not a generator: that would keep a reference to the item until the next one is read.
+    It is not a generator, which would keep a reference to the item until the next read.
     """
 
     def __init__(self, stream: Iterator[Any], begin_item: Callable[[int], None], first_number: int) -> None:
@@ -74,9 +74,9 @@ class _AnnouncedStream:
 class SourceReader:
     """Reads the items of one rank, numbered 0, 1, 2 ... in its `shard`. `limit` counts the items of all ranks.
 
-    An indexed source (`is_indexed`) can be asked for any item. A stream is read from its start, or if it saves its
-    state from a saved one, and the items before the sought one and those of other ranks are discarded. `item_samples`
-    is how many samples the item read last counts for.
+    An indexed source (`is_indexed`) can return any item. A stream is read from its start, or from a saved state if it
+    saves states; the items before the wanted one, and those of other ranks, are discarded. `item_samples` is the number
+    of samples of the last item.
     """
 
     def __init__(self, source: Any, seed: int, limit: int | None, shard: Shard = UNSHARDED) -> None:
@@ -87,13 +87,13 @@ class SourceReader:
         self._shard = shard
         self.is_indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
         self.may_draw = type(source).__module__.partition(".")[0] not in _PACKAGES_THAT_DRAW_NO_ITEM
-        """Whether reading an item may draw random numbers. The built-in sources and lists draw at most an order."""
+        """Whether reading an item may draw random numbers. Built-in sources and lists draw only for their order."""
         self.is_single_pass = isinstance(source, Iterator)
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
         self.passes_none = type(source) in {list, tuple}
-        """Whether None is no mistake of its code: in a list it was written."""
+        """Whether None is allowed as an item, because the user wrote it into a list."""
         self.gives_numbers = type(source) is range or hasattr(source, "read_indices")
-        """Whether what `read_together` returns are numbers."""
+        """Whether `read_together` returns numbers."""
         self._reads_together = self.gives_numbers or type(source) in {list, tuple}
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
@@ -102,7 +102,7 @@ class SourceReader:
         self._source_items = 0
         self._item_count = 0
         self.count_samples: Callable[[Any], int] | None = getattr(source, "count_samples", None)
-        """Returns the samples of an item; None where each counts as one."""
+        """Returns the samples of an item; None if each item counts as one."""
         self.item_samples = 1
 
     @property
@@ -112,16 +112,16 @@ class SourceReader:
 
     @property
     def declared_items(self) -> int | None:
-        """The items of an epoch on this rank by `__len__`, which a stream may have too but need not keep; else None."""
+        """The items of an epoch on this rank by `__len__`, even of a stream, which may differ; else None."""
         try:
             return self._shard.count_items(self._count_source_items())
-        except Exception:  # a stream without a length, or with a `__len__` that raises, runs all the same
+        except Exception:  # a stream without a length, or whose `__len__` raises, still runs
             if self.is_indexed:
                 raise
             return None
 
     def identify(self) -> SourceIdentity:
-        """Return what the source reads now."""
+        """Return the identity of the data that the source reads now."""
         get_identity = getattr(self._source, "get_source_identity", None)
         if get_identity is not None:
             identity: SourceIdentity = get_identity()
@@ -129,7 +129,7 @@ class SourceReader:
         return SourceIdentity(len(self._source)) if self.is_indexed else SourceIdentity()
 
     def _count_source_items(self) -> int:
-        """Return how many items the source has for all ranks together."""
+        """Return the number of the source's items for all ranks together."""
         count = len(self._source)
         return count if self._limit is None else min(count, self._limit)
 
@@ -140,10 +140,10 @@ class SourceReader:
         begin_stream_item: Callable[[int], None] = _do_nothing,
         stream_state: StreamState | None = None,
     ) -> None:
-        """Start at item `item` of an epoch. Raises UsageError where a read-once source is read a second time.
+        """Start at item `item` of an epoch. Raises UsageError if a read-once source is read a second time.
 
-        `begin_stream_item` is called before each item that a stream yields, discarded ones too, with its number among
-        the items of all ranks. `stream_state` is used if it is at or before the item.
+        `begin_stream_item` is called before each item of a stream, including discarded ones, with its number among the
+        items of all ranks. `stream_state` is used if it is at or before the item.
         """
         begin = getattr(self._source, "begin", None)
         if callable(begin):
@@ -158,23 +158,23 @@ class SourceReader:
         self._was_read = True
         stream: Iterable[Any] = self._source() if callable(self._source) else self._source
         set_epoch = getattr(stream, "set_epoch", None)
-        if callable(set_epoch) and not callable(begin):  # as a training loop does, which has no access to this copy
+        if callable(set_epoch) and not callable(begin):  # a training loop does this too, but has no access to this copy
             set_epoch(epoch)
         if stream_state is not None and stream_state[0] > item * self._shard.world_size:
             stream_state = None
         read_count, state = stream_state or (0, None)
         self._announced = _AnnouncedStream(self._position.open(stream, state), begin_stream_item, read_count)
-        # Items that were read before the state was taken are None, at 10 ns each: so limit and shard count as always.
+        # Items before the state are replaced by None, at 10 ns each, so that limit and shard count correctly.
         whole_stream = itertools.chain(itertools.repeat(None, read_count), self._announced)
         self._iterator = self._shard_stream(itertools.islice(whole_stream, self._limit), item)
 
     @property
     def saves_state(self) -> bool:
-        """Whether `take_state` may give a state."""
+        """Whether `take_state` may return a state."""
         return self._position.is_saved
 
     def take_state(self) -> StreamState | None:
-        """Return the state of the stream after the item read last; None, after a warning, if it cannot be saved."""
+        """Return the state of the stream after the last item; None, after a warning, if it cannot be saved."""
         state = self._position.take()
         return None if state is None else (self._announced.next_number, state)
 
@@ -204,9 +204,9 @@ class SourceReader:
         return value
 
     def make_read(self) -> Callable[[int], Any]:
-        """Return the quickest `read` until the next seek, without a check of the end, of samples and of StopIteration.
+        """Return the fastest `read` until the next seek. It does not check for the end, samples or StopIteration.
 
-        It returns END_OF_SOURCE where a stream ends.
+        It returns END_OF_SOURCE at the end of a stream.
         """
         if not self.is_indexed:
             iterator = self._iterator
@@ -217,11 +217,11 @@ class SourceReader:
         return lambda item: source[to_source_index(item, total)]
 
     def limit_end(self, end: int) -> int:
-        """Return `end`, or the number of items if that is less. A stream tells its end when it is read."""
+        """Return `end`, limited to the number of items of an indexed source. A stream shows its end when it is read."""
         return min(end, self._item_count) if self.is_indexed else end
 
     def read_together(self, item: int, count: int) -> Sequence[Any]:
-        """Return the next `count` items, fewer at the end; none where each takes code of the user."""
+        """Return the next `count` items, fewer at the end; none if each item needs a call of user code."""
         count = self.limit_end(item + count) - item
         if count <= 1 or not self._reads_together:
             return ()
@@ -247,14 +247,14 @@ class SourceReader:
 
 
 def make_stop_error(stop_error: StopIteration) -> RuntimeError:
-    """Return what stands for a StopIteration while an item was read: an error of the source, not the epoch's end."""
+    """Return the error for a StopIteration during a read: an error of the source, not the end of the epoch."""
     error = RuntimeError("the source raised StopIteration")
     error.__cause__ = stop_error
     return error
 
 
 def _iter_full_rounds(stream: Iterator[Any], shard: Shard, first_item: int) -> Iterator[Any]:
-    """Yield this rank's item of each round in which every rank gets one. Other ranks' items are freed at once."""
+    """Yield this rank's item of each round in which every rank gets an item. Frees the items of other ranks at once."""
     stream = itertools.islice(stream, first_item * shard.world_size, None)
     while True:
         own_item: list[Any] = []
@@ -272,7 +272,7 @@ def _iter_full_rounds(stream: Iterator[Any], shard: Shard, first_item: int) -> I
 class SourceRunner:
     """Reads items, and sends them or pushes them into the stages fused to the source.
 
-    Only an indexed source can read an item again, or continue after one that fails.
+    Only an indexed source can read an item again, or continue after an item that fails.
     """
 
     def __init__(
@@ -280,14 +280,14 @@ class SourceRunner:
     ) -> None:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it.
 
-        `region` is that of the process; inline there is none.
+        `region` is the region of the process; None inline.
         """
         self._reader = reader
         self._output = output
         self._add: Callable[[Any, Key], bool] | None = getattr(output, "add", None)
-        """Takes an item of one sample, among others; False where `send_item` must."""
+        """Takes an item of one sample into a message with others; returns False if `send_item` must take it."""
         self._add_all: Callable[[Sequence[Any], Key], bool] | None = getattr(output, "add_all", None)
-        """Takes consecutive numbers from a key on; False where they go one by one."""
+        """Takes consecutive numbers from a key on; returns False if they must be sent one by one."""
         self._ready_items: Sequence[Any] = getattr(output, "ready_items", ())
         self._region = make_private_region(len(stages)) if region is None else region
         self._stage = stages[0]
@@ -297,13 +297,13 @@ class SourceRunner:
         self._chain = StageChain(stages, output, self._region, self._read_with_retries if is_retried else self._read)
         self._is_alone = len(stages) == 1
         self._reads_records = not self._is_alone and getattr(stages[1].target, "draws_nothing", False)
-        """Whether the items are indices of records that may be read before their turn: it runs no code of the user."""
+        """Whether the items are indices of records that may be read early, because that runs no user code."""
         self._most_records = _MIN_RECORDS
         self._chunk: ChunkInHand | None = None
         self._takes_steps = bool(is_retried) or self._stage.trace is not None
         self._is_one_by_one = True
         self.next_item = 0
-        """The items before it have been read and sent, or held back by the output."""
+        """All earlier items were read, and sent or held by the output."""
 
     def seek(
         self,
@@ -315,7 +315,7 @@ class SourceRunner:
     ) -> None:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`.
 
-        A stream that saves its state is read on from `stream_state`.
+        A stream that saves its state continues from `stream_state`.
         """
         self._chain.set_forced_skips(forced_skips, unbatched_ranges)
         self._is_one_by_one = self._takes_steps or any(skip.stage == self._stage.name for skip in forced_skips)
@@ -328,13 +328,13 @@ class SourceRunner:
 
     @property
     def items_done(self) -> int:
-        """`next_item` at any moment: while `run` has several items in hand, too."""
+        """The current `next_item`, even while `run` has several items in progress."""
         return max(self.next_item, self._region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] - 1)
 
     # ------------------------------------------------------------------ one item
 
     def step(self, item: int) -> bool:
-        """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""
+        """Read item `item`, which must be the next, and push it into the chain; False at the end of the epoch."""
         key = (item,)
         result = self._chain.run_first(key)
         if result is END_OF_SOURCE:
@@ -348,7 +348,7 @@ class SourceRunner:
 
     def _read(self, key: Key, _: Box) -> Any:
         stage, reader = self._stage, self._reader
-        if reader.is_indexed and reader.may_draw:  # a stream seeds each item itself, those that it discards too
+        if reader.is_indexed and reader.may_draw:  # a stream seeds each item itself, even discarded ones
             stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
         if result is None and stage.refuses_none:
@@ -368,8 +368,8 @@ class SourceRunner:
     def run(self, count: int) -> bool:
         """Read and send up to `count` items from `next_item` on; False at the end of the epoch.
 
-        Items that were read together and are left after the time of a step are sent by the next one. Inline a step ends
-        when the caller is to have something. The board names each item before any code of the user runs for it.
+        If a step's time ends before all items that were read together are sent, the next call sends the rest. Inline, a
+        step ends when an item is ready for the caller. The board names each item before any user code runs for it.
         """
         first, stage = self.next_item, self._stage
         if self._is_one_by_one:
@@ -405,7 +405,7 @@ class SourceRunner:
             self._chunk.count_shares()
 
     def _read_records(self, chunk: ChunkInHand) -> None:
-        """Read the records of a chunk of indices: as many at once as take the time of a step."""
+        """Read the records of a chunk of indices. Adapts the number of records to the time of a step."""
         started_ns = perf_counter_ns()
         self._chain.call_together(chunk, self._region)
         is_quick = 2 * (perf_counter_ns() - started_ns) < _MAX_STEP_NS
@@ -422,7 +422,7 @@ class SourceRunner:
         return True
 
     def _run_users_code(self, end: int) -> bool:
-        """`run` for items that each take a call of the source. In this loop each item would pay a call of ours."""
+        """Run items that each need a call of the source. Inlined, because each item would pay for a call."""
         reader, stage, word, ready_items = self._reader, self._stage, self._region.current_item_word, self._ready_items
         read, count_samples, refuses_none = reader.make_read(), reader.count_samples, stage.refuses_none
         seed = stage.seed_item if reader.is_indexed and reader.may_draw else None
@@ -447,8 +447,8 @@ class SourceRunner:
                     if count_samples is not None:
                         samples = count_samples(value)
                     if value is None and refuses_none:
-                        raise self._make_none_error(key)  # noqa: TRY301 - its item is skipped as any that fails
-                except BaseException as error:  # noqa: BLE001 - whatever a source raises is the failure of its item
+                        raise self._make_none_error(key)  # noqa: TRY301 - skipped like any failed item
+                except BaseException as error:  # noqa: BLE001 - any exception of a source is a failure of its item
                     stage.count_reads(first, durations_ns, perf_counter_ns() - started_ns)
                     durations_ns, first = [], item + 1
                     self._skip_failed(key, error)
@@ -477,7 +477,7 @@ class SourceRunner:
             self._chain.push(key, box, samples, b"", 1)
 
     def _skip_failed(self, key: Key, error: BaseException) -> None:
-        """Skip an item that cannot be read; raise the error where the source does not skip what fails."""
+        """Skip an item that cannot be read. Raises the error if the source does not skip failed items."""
         if isinstance(error, StopIteration):
             error = make_stop_error(error)
         failure = error if isinstance(error, StageError) else self._stage.record_failure(key, error)

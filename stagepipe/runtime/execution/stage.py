@@ -1,6 +1,6 @@
 """One stage in a process: built once, then seeded, called and timed for each item.
 
-With `when`, an item that does not match passes the stage by: it keeps its key, and its arrays are passed on uncopied.
+With `when`, items that do not match go around the stage: they keep their keys, and their arrays are not copied.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from stagepipe.runtime.execution.event_loop import StageLoop
 
 Predicate = Callable[[Any], object]
-"""Whether a stage runs on an item."""
+"""Decides whether a stage runs on an item."""
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "eq": operator.eq,
@@ -90,7 +90,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 class Route(Enum):
-    """Where an item goes: into the stage, around it, or nowhere, because its condition failed."""
+    """The path of an item: into the stage, around it, or nowhere because its condition failed."""
 
     CALL = "call"
     AROUND = "around"
@@ -98,7 +98,7 @@ class Route(Enum):
 
 
 def build_predicate(condition: Condition, config_dir: Path | None) -> Predicate:
-    """Return the function that decides for a condition. Raises TargetError for a predicate that cannot be called.
+    """Return the function that evaluates a condition. Raises TargetError for a predicate that is not callable.
 
     >>> is_wide = build_predicate({"width": {"ge": 64}}, None)
     >>> is_wide({"width": 100}), is_wide({"width": 5})
@@ -110,12 +110,12 @@ def build_predicate(condition: Condition, config_dir: Path | None) -> Predicate:
 
 
 class FieldPredicate:
-    """Whether all tests of an item's fields hold.
+    """Tests whether all conditions on an item's fields hold.
 
     >>> FieldPredicate({"kind": {"in": ["image", "photo"]}, "mask": {"exists": False}})({"kind": "photo"})
     True
 
-    Raises KeyError for a field that the item lacks, unless its tests have `exists`, and TypeError for a value that
+    Raises KeyError for a field that the item lacks, unless the field's tests have `exists`; TypeError for a value that
     cannot be compared.
     """
 
@@ -165,36 +165,36 @@ def _make_comparison_error(path: str, value: Any, name: str, operand: Any) -> Ty
 
 
 _GROUP_END: Final = -1
-"""Ends the key that the flush of an order point's group is seeded with: no item has it."""
+"""The end of the key that seeds the flush of an order point's group. No item's key has it."""
 
 _MIN_NAMED_NS: Final = 1_000_000
-"""Where the last slow item took less, no name is noted: it takes about 1 us."""
+"""If the last slow item took less, names are not noted, because noting one takes about 1 us."""
 _MIN_MEAN_NAMED_NS: Final = 20_000
-"""Nor while the items take less than this on average: a slow one among them is most often one that lost the CPU."""
+"""Names are also not noted if items take less on average: a slow item then mostly just lost the CPU."""
 _ITEMS_PER_FLUSH: Final = 1024
-"""The items after which their run times go to the board: NumPy adds so many in the time of a few."""
+"""The number of items after which run times go to the board. NumPy adds this many in the time of a few."""
 
 _ASYNC_TYPES: Final = frozenset({CoroutineType, AsyncGeneratorType})
 _ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType, *_ASYNC_TYPES})
-"""Results of several items that are left to a call for each item: a mistake, and several parts."""
+"""Result types for which several items are called again one by one: mistakes, and generators of parts."""
 
 _COUNTS: Final = (
     "_skipped_count", "_passed_by_count", "_error_count", "_retry_count", "_repeated_ns", "_busy_ns"
 )  # fmt: skip
-"""What a stage counts, but for its items: those are its run times."""
+"""The counts of a stage, except its items, which are its run times."""
 
 StageCall = Callable[[Sequence[Key], list[Any]], list[Any]]
-"""Runs a stage: `StageRunner.invoke`, perhaps with retries, a cache or a condition around it."""
+"""Runs a stage: `StageRunner.invoke`, possibly with retries, a cache or a condition around it."""
 
 ItemCall = Callable[[Key, list[Any]], Any]
-"""Runs a stage on the item in a box, and returns its result: `StageRunner.call`, or a `StageCall` for one item."""
+"""Runs a stage on the item in a box and returns the result: `StageRunner.call`, or a `StageCall` for one item."""
 
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 _STAGE = int(TraceKind.STAGE)
 
 
 class StageRunner:
-    """A built stage. `target` is called with an item, or with a list of items where the stage has a `batch`."""
+    """A built stage. `target` is called with an item, or with a list of items if the stage has a `batch`."""
 
     def __init__(  # noqa: PLR0917 - all of it comes from the process
         self,
@@ -206,14 +206,14 @@ class StageRunner:
         shard: Shard = UNSHARDED,
         trace: TraceBuffer | None = None,
     ) -> None:
-        """Build the target; the caller reports what that raises."""
+        """Build the target. The caller reports its exceptions."""
         self.plan = plan
         self.trace = trace
-        """Of the process, where the run is traced. Calls of the target are traced by the chain."""
+        """The trace of the process in a traced run. The chain traces calls of the target."""
         self.name = plan.name
-        """What its seeds depend on."""
+        """The name on which its seeds depend."""
         self.label = plan.row
-        """What the user knows it by, for messages."""
+        """The name for the user, in messages."""
         self._takes_lists = plan.batch is not None
         self.seed = seed
         self._region = region
@@ -221,9 +221,9 @@ class StageRunner:
         self._is_unsharded = shard == UNSHARDED
         self._config_dir = config_dir
         self._pid = this_process.pid
-        """The process that runs it: a child that its code forks ends where it leaves that code."""
+        """The process that runs the stage. A child that user code forks ends when it leaves that code."""
         self.event_loop: StageLoop | None = None
-        """Where its tasks run, if its function is `async def`."""
+        """The loop of its tasks, if its function is `async def`."""
         self._async_target: Any = None
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
@@ -231,12 +231,12 @@ class StageRunner:
         self.refuses_none = not plan.allow_none
         """Whether None as a result ends the run."""
         self.skips_failures = plan.on_error == "skip"
-        """Whether an item that fails is skipped. Otherwise it ends the run."""
+        """Whether failed items are skipped. Otherwise they end the run."""
         self.copies_matching = False
-        """Whether an item that matches its `when` is copied for the call, because the stage may change it."""
+        """Whether an item that matches `when` is copied for the call, because the stage may change it."""
         self._durations_ns: list[int] = []
-        """The run times of items that are not on the board yet, nor in `_busy_ns`."""
-        # A successor continues the counts of the worker before it.
+        """The run times of items that are not yet on the board, nor in `_busy_ns`."""
+        # A successor continues the counts of the previous worker.
         self._item_count = region[StageCounter.ITEMS]
         self._skipped_count = region[StageCounter.SKIPPED]
         self._passed_by_count = region[StageCounter.PASSED_BY]
@@ -246,19 +246,19 @@ class StageRunner:
         self._busy_ns = region[StageCounter.BUSY_NS]
         self._thread_count = 1
         self.last_timed_ns = 0
-        """The time of the last work that was not a call with one item: `count_items` counts its items."""
+        """The time of the last work that was not a call with one item. `count_items` counts that work's items."""
         self._slow_threshold_ns = -1
-        """An item that took longer is among the slowest so far. Before the first item: -1."""
+        """An item that takes longer is among the slowest so far. -1 before the first item."""
         self._names_items = False
-        """Whether to note the name of each item before its call, which may not keep the item. Quick stages do not."""
+        """Whether to note each item's name before its call, which may not keep the item. Not done for fast stages."""
         self._item_name = ""
         self.get_queue_ns: Callable[[], int] = int
-        """Returns how long the current item waited before this process."""
+        """Returns the time that the current item waited before this process."""
         self.on_survivable_failure: Callable[[StageError], None] | None = None
         """Called when a call fails and others follow: a retry, or with `on_error: skip` the next item."""
 
     def build_target(self) -> None:
-        """Build the target, or rebuild that of a stateful stage, which must forget the items it has seen."""
+        """Build the target, or rebuild the target of a stateful stage, which must forget its items."""
         plan = self.plan
         install_torch_import_hook()
         with UserCode(self._describe()):
@@ -289,17 +289,17 @@ class StageRunner:
                 allow_none=plan.allow_none,
             )
         self.seeds_grouping = plan.is_order_point and type(target).__module__.partition(".")[0] != _OWN_PACKAGE
-        """Whether this is an order point that may draw: not a built-in one."""
+        """Whether this is an order point that may draw. Built-in ones do not."""
         self.target = target
-        if plan.index:  # not the source, which may be anything that can be read
-            _ = self.order_point if plan.is_order_point else self.function  # raises where the target is neither
-        # All that a stage raises is its error, SystemExit included. Ctrl-C, which workers ignore, is the caller's.
+        if plan.index:  # not the source, which may be anything readable
+            _ = self.order_point if plan.is_order_point else self.function  # raises if the target has the wrong kind
+        # Any exception of a stage is its error, even SystemExit. Ctrl-C, which workers ignore, belongs to the caller.
         handles_sigint = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
         errors = (ArenaFullError, CallAbandonedError)
         self._propagated_errors = (*errors, KeyboardInterrupt) if handles_sigint else errors
 
     def _build_target(self) -> Any:
-        """Build the target: that of an `async def` on the thread of its loop."""
+        """Build the target. An `async def` stage builds it on the thread of its loop."""
         plan = self.plan
         build = partial(build_target, plan.target.uses, plan.target.arguments, self._config_dir)
         if not plan.is_async:
@@ -316,7 +316,7 @@ class StageRunner:
             raise
 
     def _wrap_async(self, target: Any) -> Any:
-        """Return a target that is called and returns, where a call of `target` gives something to await."""
+        """Return a function that waits for the results of `target` if they are awaitable, else `target`."""
         if is_async_generator(target):
             raise TargetError(ASYNC_GENERATOR_MESSAGE.format(self.plan.target.label))
         if not is_async(target):
@@ -330,7 +330,7 @@ class StageRunner:
         return self.event_loop.wrap(target)
 
     def close(self) -> None:
-        """End the stage's event loop, if it has one, after the target's `close` has run on it."""
+        """End the stage's event loop, if it has one, after running the target's `close` on it."""
         if self.event_loop is not None:
             self.event_loop.close(self._async_target)
 
@@ -351,7 +351,7 @@ class StageRunner:
 
     @property
     def groups_plainly(self) -> bool:
-        """Whether adding an item to this order point needs neither a seed nor a record of its own in a trace."""
+        """Whether adding an item to this order point needs neither a seed nor a trace record."""
         return not self.seeds_grouping and self.trace is None
 
     @property
@@ -360,7 +360,7 @@ class StageRunner:
         return require_order_point(self.target)
 
     def global_key(self, key: Key) -> Key:
-        """Return the key in the source's order, for messages and seeds: no two ranks seed their n-th items alike."""
+        """Return the key in the source's order, for messages and seeds. It differs between ranks."""
         return key if self._is_unsharded else (self._shard.to_item_number(key[0]), *key[1:])
 
     def seed_item(self, key: Key) -> None:
@@ -368,15 +368,15 @@ class StageRunner:
         self._seed_global_key(key if self._is_unsharded else self.global_key(key))
 
     def seed_source_item(self, number: int) -> None:
-        """Seed item `number` of all ranks' items: what a stream draws does not depend on rank, limit or resume."""
+        """Seed item `number` among all ranks' items: a stream's draws do not depend on rank, limit or resume."""
         self._seed_global_key((number,))
 
     def seed_epoch(self) -> None:
-        """Seed what a source draws once an epoch (an order, a stream): the same on every rank, and for no item."""
+        """Seed the draws of a source that it makes once an epoch (an order, a stream): the same on every rank."""
         self._seed_global_key(())
 
     def seed_group(self, item: int, last_key: Key | None) -> random.Random:
-        """Seed the end of an order point's group that starts after leaf `last_key` of `item`; return its generator."""
+        """Seed the end of an order point's group that starts after leaf `last_key` of `item`. Returns its generator."""
         key = (self.global_key((item,))[0], *(last_key or ()))
         if self.seeds_grouping:
             self._seed_global_key((*key, _GROUP_END))
@@ -389,16 +389,16 @@ class StageRunner:
         stage_locals.context = context
         if self._seed_generators is not None:
             seeded_item.parts = parts = (self.seed, self.epoch, self.name, key)
-            if seeded_item.must_seed or self._has_own_generators:  # else all wait for a first draw since the last item
+            if seeded_item.must_seed or self._has_own_generators:  # else all still wait for a draw
                 self._seed_generators(parts)
 
     # ------------------------------------------------------------------ threads
 
     def make_twins(self, count: int) -> list[StageRunner]:
-        """Return this stage for each of `count` threads: with the same target, and with counts of its own.
+        """Return a copy of this stage for each of `count` threads, with the same target and separate counts.
 
-        From now on the time of this stage is that of its twins, divided by their number: it is busy all the time when
-        all threads are.
+        From now on the time of this stage is the mean time of its twins: the stage is busy all the time if all threads
+        are.
         """
         self._thread_count = count
         self._busy_ns *= count
@@ -410,7 +410,7 @@ class StageRunner:
         return twins
 
     def take_counts(self, twin: StageRunner, key: Key) -> None:
-        """Add what a twin has counted since the last time, at the item `key`."""
+        """Move the counts of a twin since the last call to this stage, at the item `key`."""
         counts, twin_counts = vars(self), vars(twin)
         for name in _COUNTS:
             counts[name] += twin_counts[name]
@@ -424,11 +424,11 @@ class StageRunner:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some items may pass the stage by."""
+        """Whether some items may go around the stage."""
         return self._predicate is not None
 
     def matches(self, key: Key, value: Any) -> bool:
-        """Return whether the stage runs on an item, by its `when`. One that passes by is counted."""
+        """Return whether the stage runs on an item, by its `when`. Counts the items that go around it."""
         if self._predicate is None:
             return True
         try:
@@ -449,20 +449,20 @@ class StageRunner:
         return is_match
 
     def _set_predicate_context(self, key: Key) -> None:
-        """Seed for the predicate under a name of its own: it must not draw what the stage draws."""
+        """Seed for the predicate under a separate name, so that it does not draw the same numbers as the stage."""
         name, key = f"{self.name}.when", self.global_key(key)
         stage_locals.context = Context(name, self._context.worker, self.epoch, key, self.seed)
         if self._seed_predicate is not None:
             self._seed_predicate((self.seed, self.epoch, name, key))
 
-    def call(  # noqa: C901 - a call of a part would be paid for each item
+    def call(  # noqa: C901 - a call of a part would cost time for each item
         self, key: Key, box: list[Any]
     ) -> Any:
-        """Call the target with the item in `box` and return its result. A generator is a result, too.
+        """Call the target with the item in `box` and return its result, which may be a generator.
 
-        The box is emptied before the target has the item: so the input is freed when the call returns.
+        The box is emptied before the target gets the item, so the input is freed when the call returns.
         """
-        try:  # what `seed_item` and `_record_item` do: their calls would cost each item a fifth of this function
+        try:  # inlined `seed_item` and `_record_item`: calls would take a fifth of this function's time
             context = self._context
             context.item = seeded_key = key if self._is_unsharded else self.global_key(key)
             context.own_rng = None
@@ -486,7 +486,7 @@ class StageRunner:
             if type(result) in _ASYNC_TYPES:
                 raise self.record_failure(key, AsyncResultError(self.label, result))
             if result is not None:
-                return result  # a generator: its parts are timed
+                return result  # a generator, whose parts are timed
             if self.refuses_none:
                 raise self.make_none_error(key)
         durations_ns = self._durations_ns
@@ -498,11 +498,11 @@ class StageRunner:
         return result
 
     def invoke(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
-        """Call the target once, for all items of `values`, and return a result for each, as `call` does for one.
+        """Call the target once for all items of `values`, and return one result for each, as `call` does for one item.
 
-        A stage without a `batch` takes one item, but for `fetch_together` of a target, which takes several. No results
-        then mean that each item needs a call of its own: where the target has no such method, where each item has its
-        own seed, and where the results are not one value an item. So an error is that of one item.
+        A stage without a `batch` takes one item at a time, unless its target has `fetch_together`. An empty result then
+        means that each item needs a separate call: the target has no such method, each item has its own seed, or the
+        results are not one value per item. An error is thus an error of one item.
         """
         if self._takes_lists:
             return self._invoke_batch(keys, values)
@@ -522,7 +522,7 @@ class StageRunner:
             results = fetch_together(values.copy())  # the dataset may change its list
         except self._propagated_errors:
             raise
-        except BaseException as error:  # noqa: BLE001 - the item that raised it does so again
+        except BaseException as error:  # noqa: BLE001 - the item that raised it raises it again
             if this_process.pid != self._pid:
                 self.end_forked_child(keys[0], error)
             return []
@@ -537,7 +537,7 @@ class StageRunner:
         return list(results)
 
     def _invoke_batch(self, keys: Sequence[Key], values: list[Any]) -> list[Any]:
-        """Call the target with the list of items; it must return as many results."""
+        """Call the target with the list of items. It must return one result for each."""
         try:
             self.seed_item(keys[0])
             names = list(map(name_item, values)) if self._names_items else [""] * len(keys)
@@ -563,7 +563,7 @@ class StageRunner:
         return results
 
     def iter_parts(self, key: Key, generator: Iterator[Any]) -> Iterator[list[Any]]:
-        """Yield each part of a generator in a box. Generators are seeded before each part, from the part's key."""
+        """Yield each part of a generator in a box. Seeds before each part, from the part's key."""
         rng = None if stage_locals.context is None else stage_locals.context.own_rng
         part = elapsed_ns = 0
         while True:
@@ -594,13 +594,13 @@ class StageRunner:
     def run_timed(self, key: Key, function: Callable[[], Any]) -> Any:
         """Run work other than the stage's function: an order point's grouping, a source's read.
 
-        The time counts as busy time. The caller adds `count_item` where the work was for an item: a flush and the read
-        that finds the end of the source are not.
+        The time counts as busy time. If the work was for an item, the caller adds `count_item`. A flush, and the read
+        that finds the end of the source, are not for an item.
         """
         is_failed = True
         started_ns = perf_counter_ns()
         if self.trace is not None:
-            self.trace.begin_item(key, started_ns)  # the item whose source it reads
+            self.trace.begin_item(key, started_ns)  # for the item that the source reads
         try:
             result = function()
             is_failed = False
@@ -618,7 +618,7 @@ class StageRunner:
         return result
 
     def run_item(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run work on an item other than the stage's function, and count it, where there is no trace."""
+        """Run and count work on an item other than the stage's function, if there is no trace."""
         try:
             started_ns = perf_counter_ns()
             result = function(*arguments)
@@ -633,22 +633,22 @@ class StageRunner:
         return result
 
     def trace_call(self, key: Key, begin_ns: int, count: int = 1, *, is_failed: bool) -> None:
-        """Add work that began at `begin_ns` and ends now to the trace: that on `count` items from `key` on."""
+        """Trace work on `count` items from `key` on that began at `begin_ns` and ends now."""
         if self.trace is not None:
             self.trace.add(_STAGE, begin_ns, perf_counter_ns(), key, self.plan.index, 0, 0, count, is_failed=is_failed)
 
     def count_item(self, key: Key) -> None:
-        """Count the work timed last as an item."""
+        """Count the last timed work as an item."""
         self.count_items(key[0], 1, self.last_timed_ns)
 
     def count_items(self, first_item: int, count: int, share_ns: int) -> None:
-        """Count items of which each took `share_ns` of work that was timed together."""
+        """Count items that were timed together, each with a share of `share_ns`."""
         self._busy_ns -= share_ns * count  # a flush adds it
         self._durations_ns.extend([share_ns] * (count - 1))
         self._record_item((first_item,), share_ns)
 
     def count_reads(self, first_item: int, durations_ns: list[int], failed_ns: int = 0) -> None:
-        """Count consecutive items that a source has read, and the time of a read that failed."""
+        """Count consecutive items that a source has read, and the time of a failed read."""
         self._busy_ns += failed_ns
         self._durations_ns += durations_ns
         if max(durations_ns, default=0) > self._slow_threshold_ns:
@@ -686,9 +686,9 @@ class StageRunner:
         self._durations_ns.clear()
 
     def record_failure(self, key: Key, cause: BaseException, called: Any = None) -> StageError:
-        """Count a failed item and return its StageError. `called` raised `cause`, if it was not the target.
+        """Count a failed item and return its StageError. `called` raised `cause`, if the target did not.
 
-        Raises `cause` where it is no failure of an item: a full arena, and Ctrl-C where the process does not ignore it.
+        Raises `cause` if it is not an item's failure: a full arena, or Ctrl-C unless the process ignores it.
         """
         if isinstance(cause, self._propagated_errors):
             raise cause
@@ -705,16 +705,16 @@ class StageRunner:
         return self.label if self.label == SOURCE_NAME else f"stage {self.label}"
 
     def end_forked_child(self, key: Key, error: BaseException | None = None) -> NoReturn:
-        """End this process: the stage's code has forked it, and has returned or raised `error` in it."""
+        """End this forked child of the process, because the stage's code returned or raised `error` in it."""
         end_forked_child(self._pid, f"{self._describe()}, item {format_key(self.global_key(key))}", error)
 
     def make_none_error(self, key: Key, verb: str = "returned") -> StageError:
-        """Return the error of a stage that gave None for an item, and count it."""
+        """Count and return the error of a stage whose result for an item is None."""
         item = format_key(self.global_key(key))
         return self.record_failure(key, NoneResultError(self.label, item, verb))
 
     def count_dead_letter(self) -> None:
-        """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""
+        """Count a dead letter on the board at once, because the end of an epoch waits for all letters."""
         self._region[StageCounter.DEAD_LETTERS] += 1
 
     def count_skipped(self) -> None:
@@ -722,7 +722,7 @@ class StageRunner:
         self._skipped_count += 1
 
     def count_retry(self, failed_ns: int) -> None:
-        """Count an attempt that is repeated because it failed, after `failed_ns`."""
+        """Count a repeated attempt, which failed after `failed_ns`."""
         self._retry_count += 1
         self._repeated_ns += failed_ns
 
@@ -740,7 +740,7 @@ class StageRunner:
 
 
 def _make_seeder(seed_own_generators: Seeder | None) -> Callable[[SeedParts], None]:
-    """Return the function that seeds the global generators, and those of a target, for an item."""
+    """Return the function that seeds the global generators and a target's own generators for an item."""
     seed_global_generators = make_global_seeder()
     if seed_own_generators is None:
         return seed_global_generators
@@ -753,7 +753,7 @@ def _make_seeder(seed_own_generators: Seeder | None) -> Callable[[SeedParts], No
 
 
 def _refuse_none(predicate: Predicate, stage: str) -> Predicate:
-    """Return the predicate, changed to raise NoneConditionError where it gives None."""
+    """Return the predicate, changed to raise NoneConditionError if its result is None."""
 
     def decide(item: Any) -> object:
         decision = predicate(item)
@@ -765,7 +765,7 @@ def _refuse_none(predicate: Predicate, stage: str) -> Predicate:
 
 
 def _to_list(output: Iterable[Any], count: int) -> list[Any]:
-    """Return the results of a stage with a `batch`. Raises ValueError where there is not one for each item."""
+    """Return the results of a stage with a `batch`. Raises ValueError unless there is one per item."""
     results = list(output)
     if len(results) != count:
         raise ValueError(
@@ -776,7 +776,7 @@ def _to_list(output: Iterable[Any], count: int) -> list[Any]:
 
 
 def make_private_region(stage_count: int) -> ProcessRegion:
-    """Return the counters of a process with so many stages in private memory, for `--inline`."""
+    """Return the counters of a process with `stage_count` stages in private memory, for `--inline`."""
     words = np.zeros(region_word_count(stage_count), np.uint64)
     return ProcessRegion(memoryview(words.data).cast("B").cast("Q"), words, 0, stage_count)
 
