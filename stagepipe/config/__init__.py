@@ -2,21 +2,21 @@
 
 `load` reports all problems at once, each with its location. It imports no target, writes nothing and changes nothing.
 It runs in the process that loads the config: the command line, or the program that builds the `Pipeline`. Workers never
-import this package. Lower modules do not import higher ones; the list goes from top to bottom.
+import this package. In the list below, modules import only modules that follow them.
 
 loading         `load`: all steps from a source to a spec; `edit_config`: overrides into the file
-validation      checks keys, values and combinations of keys, and words the problems; prints a pipeline in one line
+validation      checks keys, values and combinations of keys, and words the problems; summarizes a pipeline in one line
 target_checks   checks `uses` and `with` against source files, without importing them
-catalog         what is built in, with its arguments, for `stagepipe list`
+catalog         the built-ins with their arguments, for `stagepipe list`
 dataset_source  the long form of `stagepipe.sources.dataset` and of record sources such as `stagepipe.sources.jsonl`
 signatures      the parameters of a function or class, and the values that they accept
-target_files    finds the files that hold the code of targets, and what they import and this machine lacks
+target_files    finds the files with the code of targets, and the packages that they import and this machine lacks
 source_code     resolves import paths through source files
 schema          every key with the type of its value, and the JSON Schema
-value_types     what a value may be: validator, messages, JSON Schema
+value_types     the accepted values: validator, messages, JSON Schema
 suggestions     hints for misspelt and foreign keys and values
-text_edits      overrides -> the text of a file, whose comments stay
-document        YAML -> nodes with places, overrides and references; knows no stages
+text_edits      writes overrides into the text of a file, and keeps its comments
+document        YAML -> nodes with locations, overrides and references; knows no stages
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Lists what is built in: sources, stages and sinks, with their arguments, as their source files say. Imports none.
+"""Lists the built-in sources, stages and sinks with their arguments, from their source files. Imports none.
 
-A source or sink is a lower-case alias in the interface of its folder. A stage is a class of it, or of a module beside
-it that the interface leaves out (the ready stages), that is called with items or is an order point.
+A source or sink is a lower-case alias in the interface of its package. A stage is a class that is called with items or
+is an order point. It stands in the interface, or in another module of the package (the ready stages).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _ENTRY = re.compile(r"(\w+(?:, \w+)*): +(.*)")
 
 @dataclass(frozen=True)
 class ParsedDocstring:
-    """`description` is the text without the arguments, the doctests and the errors; `arguments` has one text a name."""
+    """`description` is the text without arguments, doctests and errors; `arguments` maps each name to its text."""
 
     description: str
     arguments: dict[str, str]
 
     @property
     def summary(self) -> str:
-        """The first line, without its last sentence where that says what the path in YAML is."""
+        """The first line, without a last sentence about the path in YAML."""
         return _PATH_IN_YAML.sub("", self.description.partition("\n")[0])
 
 
@@ -74,7 +74,7 @@ def parse_docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _read_entries(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name of the section with its text, in one line. An entry may name several."""
+    """Yield each name of the section with its text in one line. An entry may have several names."""
     indent = len(lines[0]) - len(lines[0].lstrip())
     entries: list[str] = []
     for line in lines:
@@ -95,7 +95,7 @@ _SAMPLE_SIZE = 32
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltInArgument:
-    """An argument of a built-in. `sample` is a value for an example; None if the source does not show one."""
+    """An argument of a built-in. `sample` is a value for an example; None if the source shows none."""
 
     name: str
     type: str
@@ -120,7 +120,7 @@ def read_arguments(definition: Definition, lookup: DefinitionLookup) -> tuple[Bu
 def _read_parameters(definition: Definition, lookup: DefinitionLookup) -> list[Parameter]:
     callee = inspect_definition(definition, lookup)
     if (callee is None or callee.signature is None) and isinstance(definition.node, ast.ClassDef):
-        # A base of the standard library, such as `Sequence`, is not read: it takes no arguments.
+        # A base in the standard library, such as `Sequence`, is not read: it takes no arguments.
         node = copy(definition.node)
         node.bases = []
         callee = inspect_definition(Definition(definition.module, node), lookup)
@@ -128,7 +128,7 @@ def _read_parameters(definition: Definition, lookup: DefinitionLookup) -> list[P
 
 
 def _collect_meanings(definition: Definition, lookup: DefinitionLookup) -> Mapping[str, str]:
-    """Return what the docstring says of each argument; where it points to a base, what that says too."""
+    """Return the text of the docstring about each argument; a pointer to a base adds the text of the base."""
     chain = lookup.resolve_bases(definition) or [definition]
     of_bases: dict[str, dict[str, str]] = {}
     meanings: dict[str, str] = {}
@@ -153,7 +153,7 @@ def _read_argument(parameter: Parameter, meaning: str, lookup: DefinitionLookup)
         if accepted is not None:
             type_text = describe_accepted(accepted)
         default = _read_default(annotation, lookup)
-    # `()` is what `concat` is unpickled with: a config must give a list that holds something.
+    # `concat` has the default `()` only for unpickling: a config must give a list that is not empty.
     is_required = parameter.default is Parameter.empty or default == []
     return BuiltInArgument(
         name=parameter.name,
@@ -170,7 +170,7 @@ def _make_open_argument(name: str, meaning: str) -> BuiltInArgument:
 
 
 def _read_default(annotation: Annotation, lookup: DefinitionLookup) -> Any:
-    """Return the default as a plain value; its source text if it is none."""
+    """Return the default as a plain value; otherwise its source text."""
     if annotation.default is None:
         return None
     constant = lookup.resolve_expression(annotation.module, annotation.default)
@@ -183,7 +183,7 @@ def _read_default(annotation: Annotation, lookup: DefinitionLookup) -> Any:
 
 
 def _find_sample(meaning: str, accepted: Sequence[AcceptedValue] | None) -> Any:
-    """Return the first value that the text quotes: after `such as`, or one that is no bare word. Else one by type."""
+    """Return the first value in the text: after `such as`, or in quotes but not a bare word. Otherwise one by type."""
     for such_as, text in _QUOTED.findall(meaning):
         value = _parse_or_none(text)
         is_value = such_as or not isinstance(value, str) or text.startswith('"')
@@ -223,7 +223,7 @@ def write_example(section: str, path: str, arguments: Sequence[BuiltInArgument])
 
 
 class BuiltInKind(Enum):
-    """What a built-in is. The value is the key of the config that holds it."""
+    """The kind of a built-in. The value is the key of the config for it."""
 
     SOURCE = "source"
     STAGE = "stages"
@@ -239,7 +239,7 @@ _PACKAGES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltIn:
-    """A built-in. `path` is what `uses` names, `name` the part of it after the package."""
+    """A built-in. `uses` names `path`; `name` is the part of it after the package."""
 
     kind: BuiltInKind
     name: str
@@ -250,7 +250,7 @@ class BuiltIn:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltInDescription:
-    """All that is known of a built-in. `shared_arguments` are those of the source `dataset` that it takes too."""
+    """The description of a built-in. `shared_arguments` are arguments of the source `dataset` that it also takes."""
 
     description: str
     arguments: tuple[BuiltInArgument, ...]
@@ -269,7 +269,7 @@ def list_built_ins() -> list[BuiltIn]:
 
 
 def describe_built_in(built_in: BuiltIn) -> BuiltInDescription:
-    """Return the arguments of a built-in, what its docstring says, and an entry of a config that uses it."""
+    """Return the arguments of a built-in, the text of its docstring, and a config entry that uses it."""
     lookup = DefinitionLookup(ModuleFinder())
     arguments = read_arguments(built_in.definition, lookup)
     is_record_source = built_in.kind is BuiltInKind.SOURCE and built_in.name in RECORD_SOURCE_NAMES
@@ -306,7 +306,7 @@ def _iter_package(kind: BuiltInKind, lookup: DefinitionLookup) -> Iterator[Built
 
 
 def _iter_modules(package: ParsedModule, lookup: DefinitionLookup, *, with_submodules: bool) -> Iterator[ParsedModule]:
-    """Yield the interface first: a class that it exports has its short path."""
+    """Yield the interface first, so that an exported class gets its short path."""
     yield package
     for name in package.iter_submodule_names() if with_submodules else ():
         module = lookup.module_finder.find(f"{package.name}.{name}")
@@ -315,7 +315,7 @@ def _iter_modules(package: ParsedModule, lookup: DefinitionLookup, *, with_submo
 
 
 def _sort_aliases_first(module: ParsedModule, lookup: DefinitionLookup) -> list[str]:
-    """Return the public names of classes. `Decode = DecodeImage` comes before `DecodeImage`, which it stands for."""
+    """Return the public names of classes. `Decode = DecodeImage` comes before `DecodeImage`, its class."""
 
     def is_alias(name: str) -> bool:
         definition = lookup.resolve_name(module, name)
@@ -326,7 +326,7 @@ def _sort_aliases_first(module: ParsedModule, lookup: DefinitionLookup) -> list[
 
 
 def _is_class(module: ParsedModule, name: str, lookup: DefinitionLookup) -> bool:
-    """Return whether a name is a class of the module's own package: not one that it imports to use."""
+    """Return whether a name is a class of the module's own package, and not only imported for use."""
     definition = lookup.resolve_name(module, name)
     if not isinstance(definition, Definition) or not isinstance(definition.node, ast.ClassDef):
         return False
@@ -334,7 +334,7 @@ def _is_class(module: ParsedModule, name: str, lookup: DefinitionLookup) -> bool
 
 
 def _is_stage(path: str, definition: Definition, lookup: DefinitionLookup) -> bool:
-    """Return whether a class is a stage that a config can use as it is: not the interface of order points."""
+    """Return whether a class is a stage that a config can use directly, unlike the interface of order points."""
     is_order_point = read_class_attribute(path, "order_point", lookup) is True
     method = lookup.resolve_member(definition, "add" if is_order_point else "__call__")
     if not isinstance(method, Definition):

@@ -1,6 +1,6 @@
-"""Writes out sources of datasets and records in their long form, checks their arguments, says how items are read.
+"""Expands sources of datasets and records to their long form, checks their arguments, and finds how items are read.
 
-A record source becomes a dataset source over it, so that its records may be read in workers:
+A record source becomes a dataset source over it, so that workers may read its records:
 
     source: {uses: stagepipe.sources.jsonl, with: {path: "data/*.jsonl", shuffle: true, batch_size: 8}}
 
@@ -12,7 +12,7 @@ becomes
         dataset: {uses: stagepipe.sources.jsonl, with: {path: "data/*.jsonl", shuffle: true}}
         batch_size: 8
 
-No other module knows the shorthand of a dataset source: paths without `uses`, and the dataset's own `with`. The long
+No other module knows the shorthand of a dataset source: paths without `uses`, and a `with` for the dataset. The long
 form goes through the same checks as any other target. Every node keeps its location. The plan splits the source into
 its processes.
 """
@@ -37,13 +37,13 @@ _ALIASES: Final = (
     *("arrow", "concat", "csv", "hdf5", "jsonl", "lance", "mix"),
     *("npy", "parquet", "text", "webdataset", "zarr", "zip"),
 )
-"""Of the record sources whose class is `ArrowSource` where the alias is `arrow`."""
+"""Aliases of record sources with classes of the same name, such as `arrow` and `ArrowSource`."""
 RECORD_SOURCE_NAMES: Final = frozenset(
     {*_ALIASES, *(f"{alias.capitalize()}Source" for alias in _ALIASES), "huggingface", "HuggingFaceSource"}
 )
 """The record sources of `stagepipe.sources`: the aliases and the classes."""
 LOADER_ARGUMENTS: Final = ("sampler", "batch_sampler", "batch_size", "drop_last", "collate_fn", "worker_init_fn")
-"""Arguments of a record source that `stagepipe.sources.dataset` takes."""
+"""Arguments of a record source that belong to `stagepipe.sources.dataset`."""
 _PACKAGE: Final = "stagepipe.sources."
 _FILES_SOURCES: Final = frozenset({"files", "FilesSource"})
 
@@ -58,7 +58,7 @@ def is_record_source(source: Node | None) -> bool:
 
 
 def _get_target(source: Node | None) -> object:
-    """Return the path of a source, of a class of ours too; or the object that it is."""
+    """Return the import path of a source, also for a built-in class; otherwise the object itself."""
     uses = source.get("uses") if isinstance(source, MapNode) else None
     value = uses.value if isinstance(uses, ScalarNode) else None
     if inspect.isclass(value) and value.__module__.startswith(_PACKAGE):
@@ -67,7 +67,7 @@ def _get_target(source: Node | None) -> object:
 
 
 def _reads_urls(source: Node | None) -> bool:
-    """Return whether a source of files reads remote ones, which would be slow in its one process."""
+    """Return whether a source of files reads remote files, which would be slow in its single process."""
     arguments = source.get("with") if isinstance(source, MapNode) else None
     plain = to_plain(arguments) if isinstance(arguments, MapNode) else {}
     return plain.get("read") is True and "://" in str(plain.get("glob"))
@@ -116,11 +116,11 @@ _HARMLESS_VALUES: Final[dict[str, dict[str, tuple[object, ...]]]] = {
     "": {"workers": (1,), "fuse": (False,)},
     "stream": {"workers": (1,), "fuse": (False, True)},
 }
-"""What a source without readers does anyway."""
+"""Values that match the behaviour of a source without readers."""
 
 
 def check_source_keys(source: MapNode, reading: str) -> Iterator[Problem]:
-    """Reject the keys of a source that need indices to read in workers, or exclude each other."""
+    """Reject the keys of a source that require reading by index in workers, or that exclude each other."""
     for key, entry in source.entries.items():
         if reading in _READ_IN_WORKERS or key not in _READER_KEYS or source.get(key) is None:
             continue
@@ -157,7 +157,7 @@ def _make_reader_problem(source: MapNode, key: str, reading: str) -> Problem:
 
 
 def _get_shown_path(source: MapNode) -> str:
-    """Return the path that the user wrote: that of a record source, if the dataset is one."""
+    """Return the path that the user wrote: the path of the record source if the dataset is one."""
     arguments = source.get("with")
     dataset = arguments.get("dataset") if isinstance(arguments, MapNode) else None
     path = dataset.get_text("uses") if isinstance(dataset, MapNode) else None
@@ -167,7 +167,7 @@ def _get_shown_path(source: MapNode) -> str:
 def check_arguments(source_arguments: MapNode, *, takes_with: bool) -> Iterator[Problem]:
     """Reject unknown arguments, wrong values and arguments that exclude each other.
 
-    `takes_with`: the dataset is given as a path, class or function, so it takes the `with` beside it.
+    `takes_with`: the dataset is given as a path, class or function, so it takes the `with` next to it.
     """
     for key, entry in source_arguments.entries.items():
         if key not in _KNOWN_ARGUMENTS:
@@ -207,7 +207,7 @@ def _make_value_problem(key: str, node: Node, expected: str, hint: str) -> Probl
 
 
 def _check_iterators(source_arguments: MapNode) -> Iterator[Problem]:
-    """Reject a sampler that can be read only once: from the second epoch on there would be no items."""
+    """Reject a sampler that can be read only once: from the second epoch on, there would be no items."""
     for key in ("sampler", "batch_sampler"):
         node = source_arguments.get(key)
         iterator = None if node is None else find_iterator(to_plain(node))
@@ -237,7 +237,7 @@ def _make_exclusion(source_arguments: MapNode, first: str, second: str, reason: 
 
 
 def _is_set(node: Node | None) -> bool:
-    """Return whether an argument is given, and not false."""
+    """Return whether an argument is given and not false."""
     return node is not None and not (isinstance(node, ScalarNode) and node.value is False)
 
 
@@ -264,9 +264,9 @@ def check_stream_arguments(source_arguments: MapNode) -> Iterator[Problem]:
 
 
 SHORTHAND_ARGUMENTS: Final = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn")
-"""Arguments of the source that may be just a path."""
+"""Arguments of the source for which a bare path is allowed."""
 CALLED_ARGUMENTS: Final = ("collate_fn", "worker_init_fn")
-"""Those that are called with samples or a worker, and not to create something."""
+"""Arguments that are called with samples or a worker, instead of creating something."""
 
 _DATASET_SOURCE_PATHS: Final = ("stagepipe.sources.dataset", "stagepipe.sources.DatasetSource")
 """The alias and the class."""
@@ -281,7 +281,7 @@ def is_dataset_source(source: Node | None) -> bool:
 def normalize_source(root: MapNode, config_dir: Path | None, problems: list[Problem]) -> tuple[MapNode, SourceReading]:
     """Return the config with its dataset or record source in its long form, and how its items are read.
 
-    Append mistakes in its arguments, and keys that such a source does not take, to `problems`.
+    Append mistakes in its arguments, and keys that the source does not take, to `problems`.
     """
     root = expand_record_source(root)
     source = root.get("source")
@@ -319,7 +319,7 @@ def _expand_shorthand(source_arguments: MapNode) -> MapNode:
 
 
 def _is_plain_class(node: Node) -> bool:
-    """Return whether an argument is a class without `__call__`, such as `tuple`: it is called itself."""
+    """Return whether an argument is a class without `__call__`, such as `tuple`: the class itself is called."""
     value = node.value if isinstance(node, ScalarNode) else None
     return inspect.isclass(value) and not has_call_method(value)
 
@@ -330,7 +330,7 @@ def _to_target_node(node: Node) -> Node:
 
 
 def _is_factory(node: Node | None) -> bool:
-    """Return whether an argument is a path, a class or a function, which is called to create what is meant."""
+    """Return whether an argument is a path, a class or a function, which is called to create the object."""
     if not isinstance(node, ScalarNode):
         return False
     value = node.value

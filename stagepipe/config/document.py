@@ -1,8 +1,8 @@
-"""The document of a config: YAML text -> nodes with their places, overrides, `${...}` references, and YAML again.
+"""The document of a config: YAML text -> nodes with locations, overrides, `${...}` references, and YAML again.
 
 Knows no stages. A scalar, list or mapping is a node with a source location. Nodes are immutable, so an anchor or
-variable that is used a hundred times stays one node, and merging shares nodes. PyYAML's safe loader parses; the type of
-an unquoted scalar is that of YAML 1.2. Reads files and the environment; runs in the process that loads the config.
+variable that is used a hundred times stays one node, and merging shares nodes. PyYAML's safe loader parses the text;
+unquoted scalars have the types of YAML 1.2. Reads files and the environment; runs in the process that loads the config.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 from stagepipe.core import ConfigError, Problem, closest_file_name, closest_match
 
 MAX_VALUES: Final = 50_000
-"""Maximum number of values after expanding aliases and variables: 100 times what a large pipeline has."""
+"""Maximum number of values after expanding aliases and variables: 100 times the size of a large pipeline."""
 
 MAX_DEPTH: Final = 60
 """Maximum nesting depth; well within Python's recursion limit."""
@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLocation:
-    """Where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file.
+    """The place where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file.
 
     `call` is the text of the builder's call that made the node, `stage` the name of its stage.
     """
@@ -77,7 +77,7 @@ class MapNode:
     location: SourceLocation = SourceLocation()
 
     def get(self, key: Any) -> Node | None:
-        """Return the value of `key`, or None if it is missing or null, which mean the same."""
+        """Return the value of `key`; None if it is missing or null, which have the same meaning."""
         entry = self.entries.get(key)
         return None if entry is None or is_null(entry.node) else entry.node
 
@@ -139,7 +139,7 @@ def _make_depth_error(location: SourceLocation, hint: str) -> ConfigError:
 
 
 def _value_from_plain(key: Any, value: Any, location: SourceLocation, depth: int) -> Node:
-    """Convert the value of a key. A list or tuple under `uses` is a source of items, and stays as it is."""
+    """Convert the value of a key. A list or tuple under `uses` is a source of items, so it stays unchanged."""
     is_data = key == "uses" and isinstance(value, list | tuple)
     return ScalarNode(value, location) if is_data else from_plain(value, location, depth)
 
@@ -153,7 +153,7 @@ def iter_children(node: Node) -> Iterator[tuple[Any, Node]]:
 
 
 def map_children(node: Node, function: Callable[[Any, Node], Node]) -> Node:
-    """Return a mapping or list with `function(key, child)` in the place of each child; a scalar as it is."""
+    """Return a mapping or list with `function(key, child)` in place of each child; return a scalar unchanged."""
     if isinstance(node, MapNode):
         entries = {key: MapEntry(e.key_location, function(key, e.node)) for key, e in node.entries.items()}
         return MapNode(entries, node.location)
@@ -264,7 +264,7 @@ def format_scalar(value: Any) -> str:
 
 
 MAX_FILE_BYTES: Final = 1 << 20
-"""Maximum file size. A config has a few kilobytes; a megabyte is probably the wrong file."""
+"""Maximum file size. A config has a few kilobytes; a file of a megabyte is probably not a config."""
 
 _MAX_CHARS_AFTER_ERROR: Final = 120  # of the source line, counted from the column of the mistake
 _PLAIN_TAG: Final = "plain"
@@ -321,7 +321,7 @@ def parse_mapping(text: str, file: str = "") -> MapNode:
 
 
 def parse_value(text: str, file: str = "", place: SourceLocation | None = None) -> Node:
-    """Parse a YAML text. Its nodes are at `place`, or where each stands in `file`. Raises ConfigError."""
+    """Parse a YAML text. Its nodes are located at `place`, or at their positions in `file`. Raises ConfigError."""
     lines = _LINE_BREAK_PATTERN.split(text)
     try:
         loader = NodeComposer(text)
@@ -501,7 +501,7 @@ class _NodeBuilder:
         return MapNode({**inherited_entries, **explicit_entries}, location)
 
     def _build_merge_key(self, node: yaml.Node, location: SourceLocation) -> dict[Any, MapEntry]:
-        """Return the entries that `<<` merges in. In a list of mappings, the first with a key wins."""
+        """Return the entries that `<<` merges in. In a list of mappings, the first mapping with a key wins."""
         entries: dict[Any, MapEntry] = {}
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         for source in sources:
@@ -535,7 +535,7 @@ class _Refusal(Exception):  # noqa: N818 - the places that know the location mak
 
 
 def _refuse_unknown(message: str, name: str, known: list[str], prefix: tuple[str, ...] = ()) -> _Refusal:
-    """Return the refusal of a name that is none of `known`, with the closest one."""
+    """Return the refusal of a name that is not in `known`, with the closest known name."""
     closest = closest_match(name, known)
     meant = f"did you mean `{'.'.join((*prefix, closest))}`?" if closest else ""
     return _Refusal(message, meant or f"known: {', '.join(known) or 'none'}")
@@ -544,8 +544,9 @@ def _refuse_unknown(message: str, name: str, known: list[str], prefix: tuple[str
 def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:
     """Return the config with each override applied. Append mistakes to `problems`.
 
-    A path names a stage by its name or its index. An override may set a key that the file leaves out: validation finds
-    unknown keys later. A variable must exist in the file, because no later step would notice a misspelt one.
+    A path names a stage by its name or its index. An override may set a key that is missing in the file, because
+    validation finds unknown keys later. A variable must exist in the file, because no later step would notice a
+    misspelt one.
     """
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -599,7 +600,7 @@ def _set_at_path(
 
 
 _OPTIONAL_MAPPINGS: Final = ("report", "sink", "source", "transport")
-"""Mappings that an override may create. In a stage and in `with`, an override may create any."""
+"""Mappings that an override may create. In a stage and in `with`, it may create any mapping."""
 
 
 def _require_known_key(step: str, parent: Node, parent_path: tuple[str, ...]) -> None:
@@ -622,7 +623,7 @@ def _find_item_index(items: ListNode, step: str, parent_path: tuple[str, ...]) -
 
 
 MAX_TEXT_CHARS: Final = 1 << 16
-"""Maximum length of a string after substitution; stops variables that double each other."""
+"""Maximum length of a string after substitution. It stops variables that double each other."""
 
 
 @dataclass(frozen=True)
@@ -633,7 +634,7 @@ class _Reference:
 
 
 def _parse_parts(text: str, start: int = 0, depth: int = 0) -> tuple[tuple[str | _Reference, ...], int]:
-    """Return the parts of a text from `start`, and where they end: inside a reference, after its closing brace."""
+    """Return the parts of a text from `start`, and their end: inside a reference, after its closing brace."""
     if depth > MAX_DEPTH:
         raise _Refusal(
             f"references nested more than {MAX_DEPTH} levels deep", "use a variable for the inner references"
@@ -665,7 +666,7 @@ class ReferenceResolver:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     problems: list[Problem] = field(default_factory=list)
     _open_variables: list[tuple[str, ...]] = field(default_factory=list)
-    # The value holds the original node too: it keeps the node alive, so that its id stays unique.
+    # The value contains the original node, which keeps the node alive, so that its id stays unique.
     _resolved_by_id: dict[int, tuple[Node, Node]] = field(default_factory=dict)
 
     def resolve(self, node: Node) -> Node:
@@ -817,15 +818,15 @@ def write_flow_yaml(value: Any) -> str:
     text = yaml.dump(
         value, Dumper=_PlainDumper, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6
     )
-    return text.removesuffix("\n").removesuffix("\n...")  # the end that YAML puts after a lone scalar
+    return text.removesuffix("\n").removesuffix("\n...")  # the end that YAML puts after a single scalar
 
 
 _UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
-"""YAML 1.1 reads them as the end of a line, and folds them: they need an escape, which only double quotes have."""
+"""YAML 1.1 reads them as the end of a line and folds them. They need an escape, which requires double quotes."""
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """Quotes what `parse_scalar` would read as another type, and repeats a value instead of naming it."""
+    """Quotes strings that `parse_scalar` would read as another type, and repeats a value instead of using an anchor."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data

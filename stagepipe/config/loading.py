@@ -4,8 +4,7 @@ read -> extends -> overrides -> references (OmegaConf's first) -> long form of t
 -> key combinations -> targets -> spec
 
 The source is a file, a mapping, an OmegaConf object, or the calls of a Python builder. The hash covers the config as
-written: a function or an object from Python counts by its name; what it does and contains is compared where it matters,
-when a state is loaded.
+written: a function or an object from Python counts by its name. Loading a state compares its code and content.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def read_with_bases(path: Path) -> MapNode:
 def apply_extends(root: MapNode, folder: Path, ancestors: tuple[Path, ...] = ()) -> MapNode:
     """Merge `root` over the file that its `extends` names, relative to `folder`. Raises ConfigError.
 
-    `ancestors` are the files on the way here, to detect a cycle.
+    `ancestors` are the files that led here, to detect a cycle.
     """
     node = root.get("extends")
     if node is None:
@@ -216,7 +215,7 @@ def _merge_by_name(base: ListNode, overlay: ListNode) -> ListNode:
     repeated = []
     for index, (name, item) in enumerate(zip(_entry_names(overlay), overlay.items, strict=True)):
         if name in _entry_names(overlay)[:index]:
-            repeated.append(item)  # kept, so that cross_checks reports the duplicate name
+            repeated.append(item)  # kept, so that `validation` reports the duplicate name
         else:
             merged[name] = merge(merged[name], item) if name in merged else item
     return ListNode((*merged.values(), *repeated), overlay.location)
@@ -227,10 +226,10 @@ _ARGUMENTS_KEY: Final = "with"
 
 @dataclass(frozen=True)
 class PythonCall:
-    """One call of a builder: its text for messages, and what it adds to the config.
+    """One call of a builder: its text for messages, and the settings that it adds to the config.
 
-    `section` is the key of the config that it adds to; "" is the top level. In `settings`, the values of `with` are the
-    arguments themselves: text in them is not searched for references, and a tuple stays a tuple.
+    `section` is the key of the config to which it adds; "" is the top level. In `settings`, the values of `with` are
+    the arguments themselves: strings in them may contain `${`, and a tuple stays a tuple.
     """
 
     text: str
@@ -278,7 +277,7 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
 
 
 def check_call(call: PythonCall, parameters: Iterable[str] = ()) -> None:
-    """Raise ConfigError if a call has options that there are not. `parameters` are what its method takes besides.
+    """Raise ConfigError if a call has unknown options. `parameters` are further parameters of its method.
 
     >>> check_call(PythonCall(".map(len, worker=2)", "stages", {"name": "len", "uses": len, "worker": 2}))
     Traceback (most recent call last):
@@ -304,7 +303,7 @@ def _to_setting_node(key: str, value: Any, location: SourceLocation) -> Node:
 
 
 def _to_argument_node(value: Any, location: SourceLocation) -> Node:
-    """Return the node of an argument. Only what contains a `Deferred` is structure; all other values stay whole."""
+    """Return the node of an argument. Only containers of a `Deferred` become nodes; all other values stay whole."""
     if isinstance(value, Deferred):
         target = {"uses": ScalarNode(value.target, location)}
         arguments = _to_setting_node(_ARGUMENTS_KEY, value.arguments, location)
@@ -329,7 +328,7 @@ def _contains_deferred(value: Any) -> bool:
 
 
 def _replace_deferred(value: Any) -> Any:
-    """Return a tuple with each `Deferred` in it replaced by the mapping that workers build; other values unchanged."""
+    """Return a value with each `Deferred` in it replaced by the mapping that workers build."""
     if not _contains_deferred(value):
         return value
     if isinstance(value, Deferred):
@@ -340,7 +339,7 @@ def _replace_deferred(value: Any) -> Any:
 
 
 def _escape_references(value: Any) -> Any:
-    """Return the value with `${` in its strings written as in a config, where it would be a reference."""
+    """Return the value with `${` in its strings escaped, because a config reads it as a reference."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if type(value) is dict:
@@ -368,7 +367,7 @@ def hash_config(resolved: MapNode) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a value to JSON types. An object from Python becomes its name, since its address changes between runs."""
+    """Convert a value to JSON types. A Python object becomes its name, because its address varies between runs."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else f"\0{key!r}": _to_json_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -404,8 +403,8 @@ def load(
 def edit_config(path: Path, changes: Sequence[str], overrides: Sequence[str] = ()) -> str:
     """Return the text of a config file with the overrides `changes` written into it. Its comments stay.
 
-    In a file that `extends` another, they go into this file. `overrides` are others, which stay on the command line.
-    Raises UsageError if there is no way to write them so that the file means the same as with them.
+    In a file that `extends` another, they go into this file. `overrides` are other ones, which stay on the command
+    line. Raises UsageError if the edited file would not have the same meaning as the file with the overrides.
 
     >>> edit_config(Path("train.yaml"), ["stages.decode.workers=3"])  # doctest: +SKIP
     """
@@ -478,7 +477,7 @@ def _derive_fields(
 
 
 def locate_targets(path: Path, overrides: Sequence[str] = ()) -> list[tuple[str, SourceLocation]]:
-    """Return the import paths of a config that `load` accepts, each with its place."""
+    """Return the import paths of a config that `load` accepts, each with its location."""
     root = apply_overrides(read_with_bases(path), overrides, [])
     return list(_iter_uses(ReferenceResolver(variables=root.get("vars")).resolve(root)))
 
@@ -492,7 +491,7 @@ def _iter_uses(node: Node) -> Iterator[tuple[str, SourceLocation]]:
 
 
 def _drop_misleading(problems: list[Problem], reference_problems: list[Problem]) -> list[Problem]:
-    """Return those of bad references, and the others elsewhere: the value of a bad reference is unknown."""
+    """Return the problems of bad references, and other problems elsewhere: the value of a bad reference is unknown."""
     bad_locations = {(p.file, p.line, p.column) for p in reference_problems}
     others = [p for p in problems if (p.file, p.line, p.column) not in bad_locations or not p.line]
     return [*reference_problems, *others]
@@ -521,7 +520,7 @@ def _read_source(source: object) -> tuple[MapNode, Path | None]:
 
 
 def _locate_stages(root: MapNode) -> MapNode:
-    """Return the config of a mapping with the name of its stage in each location: there is no line."""
+    """Return the config of a mapping with the name of its stage in each location, because there are no lines."""
     stages = root.get("stages")
     if not isinstance(stages, ListNode):
         return root

@@ -1,7 +1,7 @@
-"""Says what a config accepts: the keys of the specs, the types of their values, and the JSON Schema.
+"""Defines the accepted configs: the keys of the specs, the types of their values, and the JSON Schema.
 
-The models are made from the fields of the specs. Configs are checked against them, all mistakes at once, and the JSON
-Schema is built from them.
+The models are made from the fields of the specs. They check configs, and report all mistakes at once. The JSON Schema
+is built from them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _parse_size_bytes(value: Any) -> int | None:
 
 
 def _require_positive(value_type: ValueType) -> ValueType:
-    """Return the type of a size or a duration without 0: some would mean no limit by it, and others the default."""
+    """Return the type of a size or a duration above 0: a 0 might mean no limit, or the default."""
 
     def check(value: Any) -> Any:
         checked = value_type.check(value)
@@ -250,10 +250,10 @@ VALUE_TYPES: Final[dict[str, ValueType]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class KeyModel:
-    """One key: the field of the spec that it sets, and what it accepts.
+    """One key: the field of the spec that it sets, and the accepted values.
 
-    `is_list`: a list of such values; with `accepts_one`, also a single one. `default` is as a config writes it; MISSING
-    if there is none to show.
+    `is_list`: a list of values; with `accepts_one`, also a single value. `default` is in config form; MISSING if there
+    is none to show.
     """
 
     field_name: str
@@ -281,7 +281,7 @@ class MappingModel:
 
 @dataclass(frozen=True)
 class _FileSpec:
-    """The keys that belong to the file: loading resolves them, so the spec of a pipeline has none of them."""
+    """The keys that belong to the file. Loading resolves them, so the spec of a pipeline does not have them."""
 
     version: Annotated[int, ConfigKey("Version of this format: 1.", value_type="Version")] = 1
     extends: Annotated[str | None, ConfigKey("Base file that this file is merged over, relative to this file.")] = None
@@ -297,7 +297,7 @@ _model_by_spec: Final[dict[Any, MappingModel]] = {}
 
 
 def _make_model(spec_type: type[Any], *more: type[Any], **value_types: ValueType) -> MappingModel:
-    """Make the model of a spec whose inner specs have theirs. `value_types` replace the types of its fields.
+    """Make the model of a spec; its inner specs must have models. `value_types` replace the types of its fields.
 
     The keys of the specs `more` come before its own.
     """
@@ -369,7 +369,7 @@ def _find_models(model: MappingModel, path: str) -> Iterator[tuple[str, MappingM
 
 
 MODEL_BY_MAPPING_PATH: Final = dict(_find_models(PIPELINE_MODEL, ""))
-"""The mappings of a config that have fixed keys, by path; `stages[]` is an entry of `stages`."""
+"""The mappings of a config with fixed keys, by path; `stages[]` is an entry of `stages`."""
 
 
 ConfigPath = tuple[Any, ...]
@@ -377,7 +377,7 @@ ConfigPath = tuple[Any, ...]
 
 
 class MistakeKind(Enum):
-    """What is wrong at a path."""
+    """The kind of a mistake at a path."""
 
     UNKNOWN_KEY = "unknown key"
     MISSING_KEY = "missing key"
@@ -386,7 +386,7 @@ class MistakeKind(Enum):
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake. `cause` says what is wrong with a bad value."""
+    """One mistake. For a bad value, `cause` is the reason."""
 
     kind: MistakeKind
     path: ConfigPath
@@ -398,7 +398,7 @@ def check_pipeline(
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """Return the fields of a PipelineSpec that a config sets, and all mistakes. With mistakes, fields are missing.
 
-    `derived_fields` are those of inner specs that no key sets, by path.
+    `derived_fields` are the fields of inner specs that no key sets, by path.
 
     >>> check_pipeline({"source": {"uses": "itertools.count"}, "window": 8})[0]["window"]
     8
@@ -411,7 +411,7 @@ def check_pipeline(
 
 
 class _Checker:
-    """Makes specs of plain values, and collects the mistakes in them."""
+    """Makes specs from plain values, and collects the mistakes in them."""
 
     def __init__(self, derived_fields: Mapping[ConfigPath, Mapping[str, Any]]) -> None:
         self.mistakes: list[Mistake] = []
@@ -457,8 +457,8 @@ class _Checker:
     def _make_spec(self, spec_type: type[Any], values: dict[str, Any], path: ConfigPath) -> Any:
         """Make a spec. The keys of its target are among its own.
 
-        A stage with `fuse: auto` has `workers: auto`, if the config says nothing of workers. Not the other way round: a
-        fused stage gets the very object of the stage before it, so a stage that changes its input could change what
+        `fuse: auto` implies `workers: auto`, unless the config sets the workers. The reverse does not hold: a fused
+        stage gets the very object of the stage before it, so a stage that changes its input could change an object that
         the source keeps.
         """
         if spec_type is not Target and "uses" in values:
@@ -483,7 +483,7 @@ def build_json_schema() -> dict[str, Any]:
     models = {model.name: model for model in MODEL_BY_MAPPING_PATH.values() if model is not PIPELINE_MODEL}
     definitions = {name: _describe_mapping(models[name]) for name in sorted(models)}
     schema = _describe_mapping(PIPELINE_MODEL)
-    # A file with `extends` may leave the required keys to its base.
+    # A file with `extends` may omit required keys that its base has.
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
     definitions["StageModel"]["required"] = ["name"]
     for target in ("SinkModel", "SourceModel"):

@@ -1,6 +1,6 @@
-"""Reads the parameters of a function or class from its source, and which plain values they accept; compares values.
+"""Reads the parameters of a function or class from its source, with the plain values that they accept. Checks values.
 
-Only what the source shows is decided. Imports nothing; runs in the process that loads the config.
+It decides only what the source shows. Imports nothing; runs in the process that loads the config.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stagepipe.core import PACKAGE_DIR, closest_match, has_call_method, is_async
 
 
 class ValueKind(Enum):
-    """A kind of plain value; the values are the words of messages."""
+    """A kind of plain value; messages use the values of the members."""
 
     INT = "a whole number"
     FLOAT = "a number"
@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list or tuple. `items` are what each item may be, None for anything; `length` is None for any length."""
+    """A list or tuple. `items` are the values that each item may have, None for any; `length` None is any length."""
 
     items: tuple[AcceptedValue, ...] | None
     length: int | None = None
@@ -61,7 +61,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class MappingOf:
-    """A dict. `values` are what each value may be, None for anything."""
+    """A dict. `values` are the values that it may contain, None for any."""
 
     values: tuple[AcceptedValue, ...] | None
 
@@ -71,7 +71,7 @@ AcceptedValue = ValueKind | Choice | ListOf | MappingOf
 
 @dataclass(frozen=True)
 class Annotation:
-    """The annotation of a parameter, in the module where it is written. `default` is the default, if it has one."""
+    """The annotation of a parameter, with its module. `default` is the default of the parameter, if it has one."""
 
     module: ParsedModule
     expression: ast.expr
@@ -79,7 +79,7 @@ class Annotation:
 
 
 class _UndecidedError(Exception):
-    """The source does not show what an annotation accepts."""
+    """The source does not show which values an annotation accepts."""
 
 
 _KIND_BY_NAME: Final = {
@@ -106,11 +106,11 @@ _PAIR: Final = 2
 
 
 def read_annotation(annotation: Annotation, lookup: DefinitionLookup) -> tuple[AcceptedValue, ...] | None:
-    """Return what a parameter accepts; None if the source does not show it, or it may be more than plain values.
+    """Return the values that a parameter accepts; None if the source does not show them, or objects are accepted too.
 
     Known are `int`, `float`, `bool`, `str`, paths, `Literal`, lists, tuples and mappings of them, `None`, unions, and
-    names for such types. The value of the default is accepted too, as in `size: int = None`. Installed packages but
-    stagepipe are not read: many annotate less than they accept, and users cannot change them.
+    names for such types. The value of the default is accepted too, as in `size: int = None`. Of installed packages,
+    only stagepipe is read: many annotate less than they accept, and users cannot change them.
     """
     path = annotation.module.path
     if path is None or find_installed_package(path) not in {None, PACKAGE_DIR.name}:
@@ -218,7 +218,7 @@ def _read_choice(argument: ast.expr) -> Choice:
 def _read_items(
     name: str, arguments: list[ast.expr], module: ParsedModule, lookup: DefinitionLookup, depth: int
 ) -> tuple[tuple[AcceptedValue, ...] | None, int | None]:
-    """Return what the items may be, and how many there are. Those of a tuple of several types may be any of them."""
+    """Return the accepted items and their number. For a tuple of several types, each item may have any of them."""
     is_tuple = name in {"builtins.tuple", "typing.Tuple"}
     is_endless = any(isinstance(a, ast.Constant) and a.value is Ellipsis for a in arguments)
     inner = [_read_inner(a, module, lookup, depth) for a in arguments if not _is_ellipsis(a)]
@@ -236,7 +236,7 @@ def _is_ellipsis(node: ast.expr) -> bool:
 def _read_inner(
     node: ast.expr, module: ParsedModule, lookup: DefinitionLookup, depth: int
 ) -> tuple[AcceptedValue, ...] | None:
-    """Return what the content of a container may be; None for anything: a list of unknown objects is still a list."""
+    """Return the values that a container may hold; None for any: a list of unknown objects is still a list."""
     try:
         return tuple(dict.fromkeys(_read(node, module, lookup, depth)))
     except _UndecidedError:
@@ -250,7 +250,7 @@ def _make_list(name: str, items: tuple[AcceptedValue, ...] | None, length: int |
 
 
 def _find_full_name(node: ast.expr, module: ParsedModule) -> str:
-    """Return the name of a type with its module, as in `typing.Literal`; "" if it is none of a known module."""
+    """Return the name of a type with its module, as in `typing.Literal`; "" if its module is unknown."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         bindings = module.bindings.get(node.value.id, [])
         owners = {b.module for b in bindings if isinstance(b, ImportedName) and b.name is None}
@@ -289,20 +289,20 @@ class CalleeKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Callee:
-    """What is known about a target. `signature` is None if the source does not show it.
+    """The known properties of a target. `signature` is None if the source does not show it.
 
-    The annotations of parameters that were read from source are `Annotation`s.
+    For parameters that were read from source, the annotations are `Annotation`s.
     """
 
     kind: CalleeKind
     signature: Signature | None
     has_call: bool | None = None  # whether the instances of a class are callable; None: unknown
-    awaited: Literal["", "coroutine", "generator"] = ""  # what a call with an item gives, if it is to be awaited
-    item_signature: Signature | None = None  # that of a class's `__call__`, if the source shows it
+    awaited: Literal["", "coroutine", "generator"] = ""  # what a call with an item returns, if it must be awaited
+    item_signature: Signature | None = None  # of the `__call__` of a class, if the source shows it
 
 
 def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) -> Callee | None:
-    """Return the callee of a definition; None if the source does not show what it is."""
+    """Return the callee of a definition; None if the source does not show its kind."""
     if not isinstance(lookup_result, Definition):
         return None
     if isinstance(lookup_result.node, ast.ClassDef):
@@ -384,7 +384,7 @@ def _drop_first_parameter(signature: Signature | None) -> Signature | None:
 def _class_signature(class_definition: Definition, lookup: DefinitionLookup) -> Signature | None:
     """Return the signature of the nearest `__init__` or `__new__`, or of a dataclass's fields. None if unknown."""
     chain = lookup.resolve_bases(class_definition)
-    # A metaclass of an unknown base may take other arguments than __init__, so the chain must be known.
+    # The metaclass of an unknown base may take other arguments than __init__, so the chain must be known.
     return None if chain is None else _chain_signature(chain)
 
 
@@ -410,7 +410,7 @@ def _chain_signature(chain: list[Definition]) -> Signature | None:
 def _add_forwarded_parameters(
     signature: Signature | None, method: ast.FunctionDef, chain: list[Definition]
 ) -> Signature | None:
-    """Replace `**options` by the parameters of the base, if all that `method` does with it is to pass it on to it."""
+    """Replace `**options` by the parameters of the base, if `method` only passes it on to the base."""
     definition, *bases = chain
     name = method.args.kwarg.arg if method.args.kwarg is not None else ""
     call = _find_forwarding_call(method, name)
@@ -541,9 +541,9 @@ def inspect_object(target: object) -> Callee:
 
 
 def inspect_user_object(target: object, lookup: DefinitionLookup) -> Callee:
-    """Return the callee of an object from Python, with the annotations of its source: those that its path would have.
+    """Return the callee of an object from Python, with the annotations of its source, as for an import path.
 
-    The source is that of its module on disk; an object that the module does not have under its own name has none.
+    The source is its module on disk. An object that the module does not have under its own name has none.
     """
     callee = inspect_object(target)
     definition = _find_definition(target, lookup)
@@ -566,7 +566,7 @@ def _find_definition(target: object, lookup: DefinitionLookup) -> Definition | N
         if operator.attrgetter(name)(sys.modules[module]) != target:
             return None
         found = lookup.find_target(f"{module}:{name}")
-    except (AttributeError, KeyError, BrokenSourceError):  # a local function; changed since it was imported
+    except (AttributeError, KeyError, BrokenSourceError):  # a local function, or a file that changed after its import
         return None
     return found if isinstance(found, Definition) else None
 
@@ -588,7 +588,7 @@ _PLURALS: Final = {
 
 
 class Mismatch(NamedTuple):
-    """A value that a parameter does not accept. `path` leads to the part of it that is wrong; `message` says what."""
+    """A value that a parameter does not accept. `path` leads to the wrong part of it; `message` says what is wrong."""
 
     path: tuple[Any, ...]
     message: str
@@ -596,7 +596,7 @@ class Mismatch(NamedTuple):
 
 
 def find_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[Any, ...] = ()) -> Mismatch | None:
-    """Return what is wrong with a value; None if it is accepted, or if that is not decided.
+    """Return the mismatch of a value; None if it is accepted or undecided.
 
     >>> mismatch = find_mismatch("stretchy", (Choice("contain"), Choice("cover"), Choice("stretch")))
     >>> mismatch.hint
@@ -610,7 +610,7 @@ def find_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[Any
 
 
 def _accepts(accepted: AcceptedValue, value: Any) -> bool:
-    if type(value) not in _PLAIN_TYPES or (type(value) is dict and "uses" in value):  # an object is built of it
+    if type(value) not in _PLAIN_TYPES or (type(value) is dict and "uses" in value):  # an object is built from it
         return True
     if isinstance(accepted, Choice):
         return type(value) is type(accepted.value) and value == accepted.value
@@ -630,7 +630,7 @@ def _accepts_any(accepted: Sequence[AcceptedValue], value: Any) -> bool:
 
 
 def _find_inner(container: AcceptedValue, value: Any, path: tuple[Any, ...]) -> Mismatch | None:
-    """Return what is wrong inside a list or mapping of the right kind and length."""
+    """Return the mismatch inside a list or mapping of the right kind and length."""
     accepted: Sequence[AcceptedValue] | None = None
     parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(container, ListOf) and isinstance(value, list | tuple) and container.length in {None, len(value)}:
@@ -648,7 +648,7 @@ def _make_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[An
 
 
 def describe_accepted(accepted: Sequence[AcceptedValue]) -> str:
-    """Say what is accepted, without null: leaving the argument out says that.
+    """Describe the accepted values without null, because a config can omit the argument instead.
 
     >>> describe_accepted((ValueKind.INT, Choice("auto")))
     'a whole number or `auto`'
@@ -679,7 +679,7 @@ def _name(accepted: AcceptedValue) -> str:
 
 
 def _make_hint(value: Any, accepted: Sequence[AcceptedValue]) -> str:
-    """Say what to write instead, where the value shows what is meant."""
+    """Say what to write instead, if the value shows the intention."""
     lists = [one for one in accepted if isinstance(one, ListOf) and one.length in {None, 1}]
     if any(one.items is not None and _accepts_any(one.items, value) for one in lists):
         return f"write {write_flow_yaml([value])}"

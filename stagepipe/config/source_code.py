@@ -2,7 +2,7 @@
 
 Checking a config must be fast and free of side effects, even if importing its targets takes ten seconds. If the source
 does not show the answer (C extensions, lazy modules, unknown decorators), the answer is UNDECIDED and the path passes.
-Objects of the standard library, whose modules are safe to import, are looked up.
+Modules of the standard library are safe to import, so their objects are looked up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from stagepipe.core import (
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleLocation:
-    """Where a module is. `file` is None for one without a file; `search_paths` are the folders of its submodules.
+    """The location of a module. `file` is None if it has none; `search_paths` are the folders of its submodules.
 
     `is_namespace`: a package without `__init__`, which has no code.
     """
@@ -52,13 +52,13 @@ class ModuleLocation:
 
 @dataclass
 class ModuleLocator:
-    """Finds modules in the folders of an import path, each name once."""
+    """Finds modules in the folders of an import path. It looks up each name once."""
 
     search_paths: Sequence[str]
     _locations_by_name: dict[str, ModuleLocation | None] = field(default_factory=dict)
 
     def find(self, name: str) -> ModuleLocation | None:
-        """Return where the module with that full name is, or None."""
+        """Return the location of the module with this full name, or None."""
         if name not in self._locations_by_name:
             self._locations_by_name[name] = self._find_uncached(name)
         return self._locations_by_name[name]
@@ -80,13 +80,13 @@ class ModuleLocator:
 
 
 def find_in_folders(name: str, folders: Sequence[str]) -> ModuleLocation | None:
-    """Return where the last part of a module's full name is within the folders of its package, or None."""
+    """Return the location of a module, searching its last name in the folders of its package; None if not found."""
     spec = _find_spec_or_none(PathFinder.find_spec, name, list(folders))
     return _find_namespace(name, folders) if spec is None else _make_location(spec)
 
 
 def _find_spec_or_none(find_spec: object, name: str, paths: list[str] | None) -> ModuleSpec | None:
-    """Call a finder. Editable installs add their own finders; one that raises counts as not found."""
+    """Call a finder. Editable installs add their own finders; a finder that raises counts as not found."""
     try:
         spec = find_spec(name, paths) if callable(find_spec) else None
     except Exception:  # noqa: BLE001
@@ -95,7 +95,7 @@ def _find_spec_or_none(find_spec: object, name: str, paths: list[str] | None) ->
 
 
 def _find_namespace(name: str, folders: Sequence[str]) -> ModuleLocation | None:
-    """Find the folders of a package without `__init__`. PathFinder does only if its parent has been imported."""
+    """Find the folders of a package without `__init__`. PathFinder finds them only if the parent is imported."""
     last = name.rpartition(".")[2]
     if not last.isidentifier():
         return None
@@ -170,7 +170,7 @@ class ParsedModule:
 
     @cached_property
     def star_imports(self) -> list[str]:
-        """The modules that it imports with `*`."""
+        """The modules from which it imports `*`."""
         imports = (s for s in flatten_statements(self.tree.body if self.tree else []) if isinstance(s, ast.ImportFrom))
         return [resolve_relative_import(s, self) for s in imports if any(alias.name == "*" for alias in s.names)]
 
@@ -266,7 +266,7 @@ class ModuleFinder:
 
     @cached_property
     def search_paths(self) -> list[str]:
-        """The `sys.path` of such a worker."""
+        """The `sys.path` of a worker."""
         return import_paths(self.config_dir)
 
     def find(self, name: str) -> ParsedModule | None:
@@ -354,7 +354,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class MissingName:
-    """`owner` has no `name`. `owner` is "" for the import path itself; `choices` are the names that exist."""
+    """`owner` has no `name`. `owner` is "" for the import path itself; `choices` are the existing names."""
 
     owner: str
     name: str
@@ -394,7 +394,7 @@ class DefinitionLookup:
         return result
 
     def find_target(self, path: str) -> LookupResult | None:
-        """Resolve the path of a target, which may name a file. None if it is malformed or there is no such file."""
+        """Resolve the path of a target, which may name a file. None if the path is malformed or the file is missing."""
         module, attributes = split_target_path(path)
         names = [] if attributes is None else attributes.split(".")
         if not names_file(module):
@@ -464,7 +464,7 @@ class DefinitionLookup:
     def _resolve_import(self, module: ParsedModule, binding: ImportedName, name: str, depth: int) -> LookupResult:
         source = self.module_finder.find(binding.module)
         if source is None:
-            return UNDECIDED  # such as an optional dependency; importing it to find out would cost too much
+            return UNDECIDED  # such as an optional dependency; an import to find out would cost too much
         if binding.name is None:
             return source
         if source is module and binding.name == name:  # `from torch import nn` in torch itself
@@ -611,7 +611,7 @@ def _import_longest_prefix(names: list[str]) -> tuple[ModuleType | None, list[st
 def read_class_attribute(uses: object, name: str, lookup: DefinitionLookup) -> object:
     """Return the constant that a class or its nearest base assigns to `name`; None if the source shows none.
 
-    `uses` is a class, the path of one, or any other object, which has the attributes of its class.
+    `uses` is a class, the path of a class, or any other object, which has the attributes of its class.
 
     >>> from stagepipe.config.source_code import ModuleFinder
     >>> read_class_attribute("stagepipe.stages.Batch", "items_per_output", DefinitionLookup(ModuleFinder()))
@@ -632,9 +632,9 @@ def read_class_attribute(uses: object, name: str, lookup: DefinitionLookup) -> o
 
 
 def read_is_async(uses: object, lookup: DefinitionLookup) -> bool:
-    """Return whether a call of a stage gives something to await, so far as the source shows.
+    """Return whether a call of a stage returns an awaitable, as far as the source shows.
 
-    An `async def` counts whatever its decorators are: with most of them it stays one.
+    An `async def` counts with any decorators, because most of them keep it async.
     """
     if not isinstance(uses, str):
         return is_async(uses)
@@ -646,7 +646,7 @@ def read_is_async(uses: object, lookup: DefinitionLookup) -> bool:
 
 
 def find_called(definition: object, lookup: DefinitionLookup) -> ast.AST | None:
-    """Return what runs when a function, or an instance of a class, is called; None if the source does not show it."""
+    """Return the code that runs when a function or an instance of a class is called; None if the source hides it."""
     if isinstance(definition, Definition) and isinstance(definition.node, ast.ClassDef):
         definition = lookup.resolve_member(definition, "__call__")
     return definition.node if isinstance(definition, Definition) else None
@@ -668,7 +668,7 @@ _TORCH_STREAM_CLASS_NAME: Final = "IterableDataset"
 
 
 def is_known_stream(uses: object, config_dir: Path | None) -> bool:
-    """Return whether a dataset is certainly iterable. `uses` is a class, the path of one, or a dataset object.
+    """Return whether a dataset is certainly iterable. `uses` is a class, the path of a class, or a dataset object.
 
     >>> is_known_stream(map(abs, [1]), None), is_known_stream("datasets.load_from_disk", None)
     (True, False)
@@ -686,7 +686,7 @@ def is_known_stream(uses: object, config_dir: Path | None) -> bool:
 
 
 def _is_stream_definition(definition: Definition, lookup: DefinitionLookup) -> bool:
-    """Decide by the nearest class that shows it: a base named IterableDataset, or its own methods."""
+    """Decide by the nearest class that shows it: by a base named IterableDataset, or by its own methods."""
     if not isinstance(definition.node, ast.ClassDef):
         return False
     method_names = {s.name for s in definition.node.body if isinstance(s, ast.FunctionDef)}

@@ -1,7 +1,7 @@
-"""Suggests the right key or value for a wrong one: names that other tools use, then similar spellings.
+"""Suggests the right key or value for a wrong one: first by the names of other tools, then by similar spellings.
 
-The other tools: torch's DataLoader, Ray Data, Hydra, jsonargparse, tf.data, WebDataset, SPDL, Kubernetes.
-Runs in the process that loads the config.
+The other tools: torch's DataLoader, Ray Data, Hydra, jsonargparse, tf.data, WebDataset, SPDL, Kubernetes. Runs in the
+process that loads the config.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNKNOWN_KEY_HINTS: Final = {
     ("", "workers"): "`workers` belongs in `source`, or in an entry of `stages`; in Python, in the call of a stage",
     ("source", "batch_size"): "it is an argument: `with: {batch_size: N}`",
 }
-"""Hints for keys that need more than another word, by mapping and key; "" is the top level."""
+"""Hints for keys that need more than another name, by mapping and key; "" is the top level."""
 
 DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
     "batch_size": _BATCH_HINT,
@@ -65,7 +65,7 @@ DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
 
 
 def find_intended_key(key: str, known_keys: Iterable[str]) -> str | None:
-    """Return the key that an unknown one stands for: a name of another tool, or a similar spelling.
+    """Return the intended key for an unknown one: by a name of another tool, or by a similar spelling.
 
     >>> find_intended_key("num_workers", ["workers", "uses"]), find_intended_key("colour", ["workers"])
     ('workers', None)
@@ -77,7 +77,7 @@ def find_intended_key(key: str, known_keys: Iterable[str]) -> str | None:
 
 
 def find_option_key(name: str) -> str | None:
-    """Return the override's path for a key that was written as an option of a command; None if there is no such key.
+    """Return the override path of a key that was given as an option of a command; None if there is no such key.
 
     >>> find_option_key("num_workers"), find_option_key("seed"), find_option_key("colour")
     ('stages.NAME.workers', 'seed', None)
@@ -122,7 +122,7 @@ _CODE_HINT: Final = (
 
 
 def explain_code(text: str) -> tuple[str, str] | None:
-    """Return the message and the hint for Python code where a config has an import path; None for any other text.
+    """Return the message and the hint for Python code in place of an import path; None for any other text.
 
     >>> message, hint = explain_code("my_ops.Resize(224)")
     >>> message
@@ -181,7 +181,7 @@ VALUE_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "source": ("ordered", "strict", "input", "fifo", "true"),
     "any": ("unordered", "none", "completion", "false"),
 }
-"""Values of keys with a fixed set of values, and what other tools call them."""
+"""Values of keys with a fixed set of values, and their names in other tools."""
 
 
 def make_value_hint(value: object, choices: Iterable[str]) -> str:

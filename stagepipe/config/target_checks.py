@@ -1,6 +1,7 @@
 """Checks the targets of a config: `uses` against source files, `with` against signatures. Imports no target.
 
-Also reads from source files what the class of a stage or sink demands of its keys, and whether a target imports torch.
+Also reads from source files the properties of a stage or sink class that limit its keys, and whether a target imports
+torch.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ from stagepipe.spec import Target
 
 @dataclass(frozen=True, kw_only=True)
 class StageTraits:
-    """What the class of a stage says about it. `label` names the class in messages."""
+    """The properties that the class of a stage declares. `label` names the class in messages."""
 
     label: str = ""
     is_order_point: bool = False
@@ -93,13 +94,13 @@ def get_sinks(root: MapNode) -> list[MapNode]:
 
 
 def read_stage_traits(stages: Sequence[MapNode], lookup: DefinitionLookup) -> list[StageTraits]:
-    """Return the traits of each entry of `stages`; the defaults where the source does not show them."""
+    """Return the traits of each entry of `stages`; defaults if the source does not show them."""
     return [_read_traits(stage, lookup) for stage in stages]
 
 
 @dataclass(frozen=True)
 class SinkTraits:
-    """What the class of a sink says about it. `multiple_argument` is the argument that sets `part_multiple`, if any."""
+    """The properties that the class of a sink declares. `multiple_argument` sets `part_multiple`, if there is one."""
 
     writes_parts: bool = False
     appends_parts: bool = True
@@ -108,7 +109,7 @@ class SinkTraits:
 
 
 def read_sink_traits(sinks: Sequence[MapNode], lookup: DefinitionLookup) -> list[SinkTraits]:
-    """Return the traits of each sink; the defaults where the source does not show them."""
+    """Return the traits of each sink; defaults if the source does not show them."""
 
     def is_true(uses: object, name: str) -> bool:
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
@@ -121,7 +122,7 @@ def read_sink_traits(sinks: Sequence[MapNode], lookup: DefinitionLookup) -> list
 
 
 def _read_count(entry: MapNode, attribute: str, lookup: DefinitionLookup) -> tuple[int, str | None]:
-    """Return a class attribute, and the argument that it names, whose default is the class attribute of that name."""
+    """Return a class attribute, and the argument that it names; the attribute of that name has the default."""
     uses = entry.get("uses")
     if not isinstance(uses, ScalarNode):
         return 1, None
@@ -156,7 +157,7 @@ _TARGET_PATTERN: Final = re.compile(r"[\w./-]+[.:]\w+")
 
 
 def uses_torch(config: MapNode, lookup: DefinitionLookup) -> bool:
-    """Return whether a target in `config`, or in the arguments of one, is of torch or of a module that imports it."""
+    """Return whether a target in `config`, or in its arguments, belongs to torch or to a module that imports it."""
     return any(_imports_torch(path, lookup) for path in _iter_target_paths(config))
 
 
@@ -174,7 +175,7 @@ def _imports_torch(path: str, lookup: DefinitionLookup) -> bool:
         return True
     module_path, attributes = split_target_path(path)
     if names_file(module_path) and attributes is None:
-        return False  # a data file: a target in a file has a colon
+        return False  # a data file, because a target in a file has a colon
     try:
         target = lookup.find_target(path)
     except BrokenSourceError:  # target_checks reports it, if it is a target
@@ -190,12 +191,12 @@ _POSITIONAL_KINDS: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_K
 
 
 class TargetRole(Enum):
-    """What a target is for. It decides which arguments `with` may leave out."""
+    """The role of a target. It decides which arguments `with` may omit."""
 
     STAGE = "stage"  # a function receives the item as its first argument
-    PREDICATE = "predicate"  # that of `when`: it receives the item, as a stage does
+    PREDICATE = "predicate"  # of `when`: it receives the item, like a stage
     ORDER_POINT = "order point"  # built with the arguments of `with`; its methods receive the items
-    SOURCE = "source"  # called with the arguments of `with` alone
+    SOURCE = "source"  # called with only the arguments of `with`
     SINK = "sink"
     ARGUMENT = "argument"  # nested: a function is passed on, and its caller may add arguments
 
@@ -257,7 +258,7 @@ class CallCheck:
             yield location.make_problem(message, f"remove `{item}`, or map it with `{setting}`")
 
     def _name_setter(self, config_key: str) -> str:
-        """Name what sets an argument: a key, or in a call what binds it."""
+        """Name the setting of an argument: a key, or in a call the binding."""
         if not self.location.call:
             return f"`{config_key}`"
         return "an argument bound by name" if config_key == "with" else "`.map_field`"
@@ -302,7 +303,7 @@ class CallCheck:
             yield self.location.make_problem(f"`{self.label}` needs the argument `{parameter.name}`", hint)
 
     def _write_call(self, name: str, *, is_nested: bool) -> str:
-        """Write how to give the target an argument."""
+        """Write the code or config that gives the target an argument."""
         if self.location.call:
             maker = "functools.partial" if self.callee.kind is CalleeKind.FUNCTION else "defer"
             call = f"{maker}({self.label}, {name}=...)"
@@ -312,7 +313,7 @@ class CallCheck:
     def _check_values(
         self, arguments: Mapping[str, MapEntry], parameters: Mapping[str, Parameter]
     ) -> Iterator[Problem]:
-        """Yield the problem of each argument that its parameter does not accept, as far as annotations show it."""
+        """Yield a problem for each argument that its parameter does not accept, as far as annotations show it."""
         for name, entry in arguments.items():
             annotation = parameters[name].annotation if name in parameters else None
             accepted = read_annotation(annotation, self.lookup) if isinstance(annotation, Annotation) else None
@@ -340,7 +341,7 @@ class TargetChecker:
     _implicit_arguments: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Parse all modules again: a lookup reports a broken file once, and the traits ignore it."""
+        """Use a new lookup: each lookup reports a broken file only once, and reading the traits ignores it."""
         self._lookup = DefinitionLookup(ModuleFinder(self.config_dir))
 
     def check_config(self, root: MapNode, stage_traits: Sequence[StageTraits]) -> list[Problem]:
@@ -355,7 +356,7 @@ class TargetChecker:
         return self.problems
 
     def _check_predicate(self, stage: MapNode) -> None:
-        """Check the predicate of a `when`: it is called with an item, as a stage is."""
+        """Check the predicate of a `when`: it is called with an item, like a stage."""
         when = stage.get("when")
         if isinstance(when, MapNode) and "uses" in when.entries and when.entries.keys() <= {"uses", "with"}:
             self._check_nested_map(when, TargetRole.PREDICATE)
@@ -381,7 +382,7 @@ class TargetChecker:
             return
         label = Target(uses.value).label
         entries = arguments.entries if isinstance(arguments, MapNode) else {}
-        is_dataset = is_dataset_source(node)  # `dataset_arguments` has checked its arguments
+        is_dataset = is_dataset_source(node)  # `check_arguments` has checked its arguments
         if is_dataset:
             entries = {key: entry for key, entry in entries.items() if key == "dataset"}
         field_node = node.get("field") if role is TargetRole.STAGE else None
@@ -419,7 +420,7 @@ class TargetChecker:
         self.problems.append(uses.location.make_problem(message, hint))
 
     def _check_argument_names(self, arguments: Node | None) -> Node | None:
-        """Check that all keys are strings; return the arguments without the others."""
+        """Check that all keys are strings; return the arguments without other keys."""
         if not isinstance(arguments, MapNode):
             return arguments
         others = [key for key in arguments.entries if not isinstance(key, str)]
@@ -509,7 +510,7 @@ class TargetChecker:
         return self._to_callee(path, location, result)
 
     def _check_bare_name(self, path: str, role: TargetRole) -> tuple[str, str] | None:
-        """Return the message and hint for a name without a module that is known: built in, or in a file nearby."""
+        """Return the message and hint for a known name without its module: a built-in, or in a nearby file."""
         if not path.isidentifier():
             return None
         from stagepipe.config.catalog import BuiltInKind, list_built_ins  # only here: the catalog loads configs
@@ -540,7 +541,7 @@ class TargetChecker:
         return self._lookup.module_finder.parse_file(file), names
 
     def _make_built_in_hint(self, path: str, missing: MissingName) -> str:
-        """Name the full path of a built-in that was written without the package's name, such as `sinks.npz`."""
+        """Name the full path of a built-in that was written without `stagepipe`, such as `sinks.npz`."""
         if missing.owner or missing.name not in _BUILT_IN_PACKAGES:
             return ""
         result = self._lookup.find_target(f"stagepipe.{path.replace(':', '.')}")
@@ -571,7 +572,7 @@ class TargetChecker:
             return None
         if not isinstance(stdlib_object, StdlibObject) or not callable(stdlib_object.value):
             return callee
-        # Prefer the object to the source: a C implementation may take fewer arguments than its Python version.
+        # Prefer the object over the source: a C implementation may take fewer arguments than its Python version.
         object_callee = inspect_object(stdlib_object.value)
         return object_callee if object_callee.signature is not None or callee is None else callee
 
@@ -589,7 +590,7 @@ def _defines(file: Path, name: str) -> bool:
 
 
 def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, str] | None:
-    """Return the message and hint for a path that is wrong in itself, without looking anything up."""
+    """Return the message and hint for a path with wrong syntax, without any lookup."""
     if module.partition(".")[0] == "__main__":
         return f"`{path}` is in the running script", _MAIN_SCRIPT_HINT
     if names_file(module):
@@ -605,7 +606,7 @@ def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, s
 
 
 def _check_constant(path: str, location: SourceLocation, constant: ConstantName, role: TargetRole) -> Iterator[Problem]:
-    """Yield the problem of a constant as a target: only an argument may be one, and a source one that has items."""
+    """Yield the problem of a constant as a target. An argument may be a constant, and a source one that has items."""
     if role is TargetRole.ARGUMENT or (role is TargetRole.SOURCE and constant.is_iterable):
         return
     message = f"`{path}` is a constant ({constant.text}), not a function or class"
@@ -634,7 +635,7 @@ def _missing_name_problem(
 
 
 def _display_path(path: Path) -> str:
-    """Return a path as the user would write it: relative to the current folder where possible."""
+    """Return a path as the user would write it: relative to the current folder if possible."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

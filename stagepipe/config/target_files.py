@@ -1,8 +1,8 @@
-"""Finds the files that hold the code of targets, and the packages that they import and this machine lacks.
+"""Finds the files with the code of targets, and the packages that they import and this machine lacks.
 
-The answers come from source files; no target is imported. Packages: the imports at the top of a target's module, in its
-own function, and at the top of the user's modules that these import; of a built-in, the package that it asks for. An
-import within `try` or `if` may be missing.
+The answers come from source files; no target is imported. The packages are the imports at the top of a target's module,
+in its own function, and at the top of the user's modules that these import; for a built-in, also the packages that it
+requests. Imports within `try` or `if` are optional.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _TARGET_KEYS = ("uses", "dataset")
 
 
 def find_target_files(targets: Iterable[Target], config_dir: Path | None) -> tuple[Path, ...]:
-    """Return the files that define the targets, and what their arguments build or hold.
+    """Return the files that define the targets and the objects that their arguments build or contain.
 
-    Compiled modules have none, and neither has an object of an interactive session: its fingerprint tells what it does.
+    Compiled modules and objects of an interactive session have no file; the fingerprint of an object covers its code.
     """
     lookup = DefinitionLookup(ModuleFinder(config_dir))
     values = (value for target in targets for value in iter_code({"uses": target.uses, "with": target.arguments}))
@@ -96,7 +96,7 @@ def find_installed_package(file: Path) -> str | None:
 
 
 def find_missing_packages(spec: PipelineSpec) -> Iterator[str]:
-    """Yield a line for each package that is missing, with who imports it and how to install it."""
+    """Yield a line for each missing package, with its importer and the install command."""
     finder = _MissingFinder(ModuleFinder(spec.config_dir))
     targets = [("source", spec.source.target), *((f"stage {stage.name}", stage.target) for stage in spec.stages)]
     targets += [("sink", sink.target) for sink in spec.sinks]
@@ -109,7 +109,7 @@ def find_missing_packages(spec: PipelineSpec) -> Iterator[str]:
 
 
 class _MissingFinder:
-    """Yields packages that are not there, each with the line that imports it; "" for what a built-in asks for."""
+    """Yields missing packages, each with the line that imports it; "" for a package that a built-in requests."""
 
     def __init__(self, module_finder: ModuleFinder) -> None:
         self._lookup = DefinitionLookup(module_finder)
@@ -117,13 +117,13 @@ class _MissingFinder:
         self._seen: set[str] = set()
 
     def find(self, target: Target) -> Iterator[tuple[str, str]]:
-        """Yield what a target lacks, and what the targets in its arguments lack."""
+        """Yield the missing packages of a target and of the targets in its arguments."""
         for path in iter_code({"uses": target.uses, "with": target.arguments}):
             try:
                 found = self._lookup.find_target(path) if isinstance(path, str) else None
                 if isinstance(found, Definition):
                     yield from self._find_in_definition(found)
-            except BrokenSourceError:  # in a module that the target's module imports; a run says so
+            except BrokenSourceError:  # in a module that the target's module imports; a run reports it
                 continue
 
     def _find_in_definition(self, definition: Definition) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ class _MissingFinder:
             yield from self._check(definition.node.body, module)
 
     def _find_in_built_in(self, definition: Definition) -> Iterator[tuple[str, str]]:
-        """Yield what the module imports, and what the class, or one that it extends, asks for by `import_extra`."""
+        """Yield missing imports of the module, and packages that the class or its bases request by `import_extra`."""
         module, node = definition.module, definition.node
         statements = module.tree.body if module.tree else []
         missing = {package for package, _ in self._check(statements, module)}
@@ -152,7 +152,7 @@ class _MissingFinder:
                 yield from self._find_in_built_in(found)
 
     def _find_in_module(self, module: ParsedModule) -> Iterator[tuple[str, str]]:
-        """Yield what is missing at the top of one of the user's modules, and of those that it imports."""
+        """Yield missing imports at the top of a user's module, and of the modules that it imports."""
         if module.tree is None or str(module.path) in self._seen:
             return
         self._seen.add(str(module.path))
@@ -181,7 +181,7 @@ def _is_own(module: ParsedModule) -> bool:
 
 
 def _iter_imports(statements: Iterable[ast.stmt], module: ParsedModule) -> Iterator[tuple[str, int]]:
-    """Yield the modules that statements import, and the line; those in `try` and `if` are left out."""
+    """Yield the modules that statements import, with the line; imports in `try` and `if` are omitted."""
     for statement in statements:
         if isinstance(statement, ast.Import):
             yield from ((alias.name, statement.lineno) for alias in statement.names)

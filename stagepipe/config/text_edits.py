@@ -1,8 +1,8 @@
-"""Writes overrides into the text of a YAML file: only the lines that they concern change.
+"""Writes overrides into the text of a YAML file, and changes only the lines concerned.
 
-PyYAML's nodes know where they stand in the text, so a value is replaced, a key is added or removed there, and every
-comment, blank line and quote stays. A library that writes the whole document again loses some: ruamel.yaml 0.18 drops
-comments inside `{...}`, joins the lines of one, and drops what follows a key that is removed.
+PyYAML's nodes have positions in the text, so a value is replaced, or a key is added or removed, in place. All comments,
+blank lines and quotes stay. Libraries that rewrite the whole document lose some: ruamel.yaml 0.18 drops comments inside
+`{...}`, joins its lines, and drops text after a removed key.
 
 The positions are those of PyYAML's marks: `index` counts characters.
 """
@@ -27,7 +27,7 @@ _LINE_END: Final = re.compile(r"\r?\n|\Z")
 
 
 def edit_text(text: str, overrides: Iterable[str], *, keeps_null: bool = False) -> str:
-    r"""Return the text with the overrides in it. A value of `null` removes the key, or is written with `keeps_null`.
+    r"""Return the text with the overrides in it. The value `null` removes the key, unless `keeps_null` is set.
 
     >>> print(edit_text("stages:\n  - {name: decode}  # reads\n", ["stages.decode.workers=3"]), end="")
     stages:
@@ -61,7 +61,7 @@ class _Editor:
     # ------------------------------------------------------------------ find the place
 
     def _set_in(self, node: yaml.Node, path: Sequence[str], value: str | None) -> str | None:
-        """Return the edited text; None if the node is a single value, which the path leads past."""
+        """Return the edited text; None if the path continues past a single value."""
         if isinstance(node, yaml.MappingNode):
             return self._set_in_mapping(node, path, value)
         return self._set_in_list(node, path, value) if isinstance(node, yaml.SequenceNode) else None
@@ -102,7 +102,7 @@ class _Editor:
 
     def _replace(self, key: yaml.Node, child: yaml.Node, value: str) -> str:
         start, end = self._find_value(key, child)
-        if start == end:  # nothing is written
+        if start == end:  # the value is missing
             colon = _COLON.match(self._text, key.end_mark.index)
             return (
                 self._splice(colon.end(), colon.end(), f" {value}") if colon else self._splice(end, end, f": {value}")
@@ -160,7 +160,7 @@ class _Editor:
     # ------------------------------------------------------------------ places in the text
 
     def _find_value(self, key: yaml.Node, child: yaml.Node) -> tuple[int, int]:
-        """Return where the value of a key begins and ends; where nothing is written, both are the end of the key."""
+        """Return the start and the end of a key's value; if it is missing, both are the end of the key."""
         if self._is_alias(key, child):
             alias = _ALIAS.match(self._text, key.end_mark.index)
             if alias is None:
@@ -171,13 +171,13 @@ class _Editor:
         return child.start_mark.index, self._find_end(child)
 
     def _find_entry_end(self, key: yaml.Node, child: yaml.Node) -> int:
-        """Return where the value of a key ends, or its colon if nothing is written."""
+        """Return the end of a key's value, or of its colon if the value is missing."""
         start, end = self._find_value(key, child)
         colon = _COLON.match(self._text, end) if start == end else None
         return colon.end() if colon else end
 
     def _find_end(self, node: yaml.Node) -> int:
-        """Return where a node ends, without the comments and blank lines that follow a block."""
+        """Return the end of a node, without the comments and blank lines that follow a block."""
         if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
             last = node.value[-1]
             if isinstance(node, yaml.MappingNode):
@@ -186,7 +186,7 @@ class _Editor:
         return len(self._text[: node.end_mark.index].rstrip())
 
     def _is_on_one_line(self, key: yaml.Node, child: yaml.Node) -> bool:
-        """Whether a key with a value that is written stands on one line, so that the next key can follow it."""
+        """Whether a key and its value, which must exist, are on one line, so that the next key can follow."""
         start, end = self._find_value(key, child)
         is_block = isinstance(child, yaml.ScalarNode) and child.style in ("|", ">")
         return start < end and not is_block and "\n" not in self._text[key.start_mark.index : end]
@@ -195,7 +195,7 @@ class _Editor:
         return _LINE_END.search(self._text, position).start()  # type: ignore[union-attr] # the end of the text matches
 
     def _is_alias(self, key: yaml.Node, child: yaml.Node) -> bool:
-        """Whether a value is one that was written before its key."""
+        """Whether a value was written before its key."""
         return bool(child.start_mark.index < key.start_mark.index)
 
     def _splice(self, start: int, end: int, new: str) -> str:
@@ -212,7 +212,7 @@ def _get_name(node: yaml.Node) -> str | None:
 
 
 def _make_item(path: Sequence[str], value: str) -> str:
-    """Return the entry of a list in which a path of its name and a key has this value.
+    """Return a new list entry with a name from the path and with the value at the rest of the path.
 
     >>> _make_item(["decode", "workers"], "3")
     '{name: decode, workers: 3}'

@@ -1,7 +1,6 @@
-"""Checks the keys and values of a config, and what a single key cannot show: keys that exclude each other.
+"""Checks the keys and values of a config, and combinations of keys that exclude each other.
 
-Turns mistakes into problems: each with its place, and what to write instead. Warns about settings that are valid but
-risky.
+Turns mistakes into problems, each with its location and a hint. Warns about settings that are valid but risky.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ _HINT_BY_MISSING_KEY: Final = {
 
 
 def get_known_keys(mapping_path: str, *, is_call: bool = False) -> frozenset[str]:
-    """Return the keys of a mapping, or of them the options of a call.
+    """Return the keys of a mapping; with `is_call`, only the options of a call.
 
     `mapping_path` is "" for the top level, "stages[]" for a stage.
     """
@@ -88,7 +87,7 @@ def validate(
 ) -> dict[str, Any] | None:
     """Return the fields of the spec that a config sets. If it is invalid, append its problems and return None.
 
-    `derived_fields` are those of inner specs that no key sets, by path.
+    `derived_fields` are the fields of inner specs that no key sets, by path.
     """
     values, mistakes = check_pipeline(to_plain(drop_null_keys(root)), derived_fields)
     misspelt = {
@@ -110,7 +109,7 @@ def _find_intended_key(path: ConfigPath) -> str | None:
 
 
 def drop_null_keys(node: Node, mapping_path: str = "") -> Node:
-    """Return the config without its null keys; null means the same as leaving the key out."""
+    """Return the config without its null keys, because null has the same meaning as a missing key."""
     if isinstance(node, MapNode):
         if mapping_path not in MODEL_BY_MAPPING_PATH:
             return node
@@ -150,7 +149,7 @@ def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
 
 
 def check_option_names(root: MapNode, path: ConfigPath, parameters: Iterable[str]) -> list[Problem]:
-    """Return a problem for each option of a builder's call that there is not. `parameters` are the method's own."""
+    """Return a problem for each unknown option of a builder's call. `parameters` are the method's own."""
     mapping_path = _to_mapping_path(path)
     node = find_node(root, path)
     keys = node.entries if isinstance(node, MapNode) else ()
@@ -159,7 +158,7 @@ def check_option_names(root: MapNode, path: ConfigPath, parameters: Iterable[str
 
 
 def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str, parameters: Iterable[str] = ()) -> Problem:
-    """Make the problem of a key that its mapping does not have."""
+    """Make the problem of a key that is unknown in its mapping."""
     location = find_location(root, path, prefer_key=True)
     is_call = bool(location.call)
     labels = _CALL_LABELS if is_call else _MAPPING_LABELS
@@ -181,7 +180,7 @@ def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str, par
 
 
 def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocation) -> str:
-    """Advise to write an argument of a target into `with`; "" unless the unknown key may be one."""
+    """Suggest to write an argument of a target into `with`; "" if the unknown key cannot be one."""
     parent, key = find_node(root, path[:-1]), str(path[-1])
     mapping_path = _to_mapping_path(path[:-1])
     if location.call or mapping_path not in {"source", "sink", "sink[]"}:
@@ -207,7 +206,7 @@ def _to_mapping_path(path: ConfigPath) -> str:
 def _format_path(root: MapNode, path: ConfigPath, location: SourceLocation) -> str:
     """Return a path such as `stages.decode.workers`: stages by name, or by index if they have none.
 
-    From Python it is the path inside its stage, whose name is known.
+    For Python, return the path inside the stage, because the location names the stage.
     """
     if location.stage and path[0] == "stages":
         return ".".join(map(str, path[2:]))
@@ -225,7 +224,7 @@ _IDENTITY: Final = "its items have no identity that stagepipe can determine"
 def check_caches(
     root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits], reading: SourceReading
 ) -> Iterator[Problem]:
-    """Yield the problems of each `cache` of the source, whose items are read so, and of `stages`."""
+    """Yield the problems of each `cache` in `stages` and in the source. `reading`: how its items are read."""
     grouping_stage = stateful_stage = ""
     source = root.get("source")
     readers = [(source, StageTraits(label=SOURCE_NAME))] if isinstance(source, MapNode) and reading else []
@@ -260,9 +259,9 @@ def check_caches(
 
 
 def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceReading) -> Iterator[Problem]:
-    """Refuse a cache of items that may be others in the next run, unless the user gives a key for them.
+    """Refuse a cache of items that may differ in the next run, unless the user gives a key for them.
 
-    `reading` is the source's, if the cache is; otherwise it is empty.
+    `reading` is set if the cache belongs to the source; otherwise it is empty.
     """
     from stagepipe.sources import is_known_source  # with NumPy: only where a stage has a cache
 
@@ -312,14 +311,14 @@ _NOT_FOR_ORDER_POINTS: Final = {
     ),
     "allow_none": ("it may group None like any other item", ""),
 }
-"""Keys that an order point does not take, with the reason, and what the hint adds."""
+"""Keys that an order point does not take, with the reason and an addition to the hint."""
 _PART_SINK_KEYS: Final = tuple(key.key for key in iter_keys(SinkSpec) if key.key not in {"uses", "with"})
 _COUNT_ARGUMENTS: Final = ("part_items", "shard_items")
 _FUNCTION_KEYS: Final = ("field", "as", "into", "batch")
 
 
 def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Problem]:
-    """Yield the problems of keys of sinks that are valid alone. `sink_traits` are those of the sinks."""
+    """Yield the problems of sinks with keys that are valid on their own. `sink_traits` has the traits of each sink."""
     stage_names = {stage.get_text("name") for stage in get_stages(root)}
     for sink, traits in zip(get_sinks(root), sink_traits, strict=True):
         name = sink.get_text("name")
@@ -343,7 +342,7 @@ def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Pr
 
 
 def _check_counts(sink: MapNode, traits: SinkTraits) -> Iterator[Problem]:
-    """Check the numbers of items that the planner reads. The sink checks them too, but only once it is built."""
+    """Check the numbers of items that the planner reads. The sink also checks them, but only when it is built."""
     arguments = sink.get("with")
     entries = arguments.entries if isinstance(arguments, MapNode) else {}
     for name in entries.keys() & {*_COUNT_ARGUMENTS, traits.multiple_argument}:
@@ -357,7 +356,7 @@ def _check_counts(sink: MapNode, traits: SinkTraits) -> Iterator[Problem]:
 def check_key_combinations(
     root: MapNode, stage_traits: Sequence[StageTraits], reading: SourceReading
 ) -> Iterator[Problem]:
-    """Yield the problems of keys that are valid alone but not together. `stage_traits` are those of the stages.
+    """Yield the problems of keys that are valid on their own but not together. `stage_traits` has one entry per stage.
 
     `reading`: how the items of the source are read.
     """
@@ -424,7 +423,7 @@ def _check_fused_source(root: MapNode, reading: SourceReading) -> Iterator[Probl
 
 
 def _is_one_worker(entry: MapNode, key: str) -> bool:
-    """Whether a key is `workers: 1`, which says of a fused stage what `fuse` does: it has no workers apart."""
+    """Whether a key is `workers: 1`. A fused stage may have it, because it has no separate workers."""
     node = entry.get(key)
     return key == "workers" and isinstance(node, ScalarNode) and node.value == 1
 
@@ -461,7 +460,7 @@ _NOT_WITH_THREADS: Final = {
         "remove `reseed`, and draw from `stagepipe.context().rng`",
     ),
 }
-"""Keys that a stage with threads does not take, if they are set, with the reason and the hint."""
+"""Keys that a stage with threads cannot set, with the reason and the hint."""
 _NOT_WITH_TASKS: Final = {
     **_NOT_WITH_THREADS,
     "batch": (
@@ -482,16 +481,16 @@ def _exceeds_one(stage: MapNode, key: str) -> bool:
 
 
 def _find_lone_reason(stage: MapNode, traits: StageTraits | None = None) -> str:
-    """Return why a stage must be alone in its process; "" if it need not."""
+    """Return why no stage can share the process of a stage; "" if one can."""
     key = next((key for key in ("concurrency", "group") if _exceeds_one(stage, key)), None)
     is_async = traits is not None and traits.is_async
     return f"has `{key}`" if key is not None else "is an `async def`" if is_async else ""
 
 
 def _check_concurrency(stage: MapNode, *, is_async: bool = False, argument: str = "") -> Iterator[Problem]:
-    """Reject what a stage cannot have beside threads and tasks.
+    """Reject keys that exclude threads and tasks.
 
-    `argument`: one of a source that reads in one thread.
+    `argument`: an argument that makes the source read in one thread.
     """
     if not (is_async or _exceeds_one(stage, "concurrency")):
         return
@@ -531,12 +530,12 @@ def _is_true(node: Node | None) -> bool:
 # ------------------------------------------------------------------ what the engine does not have
 
 _OWN_PROCESS_KEYS: Final = ("env", "resources", "device")
-"""Keys that need a process of the stage's own."""
+"""Keys that need a separate process for the stage."""
 _OUTPUT_KEYS: Final = ("trace", "prometheus")
 
 
 def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
-    """Yield a problem for each key of a stage or a sink that the engine does not have."""
+    """Yield a problem for each key of a stage or a sink that the engine does not support."""
     engine, capabilities = _read_engine(root.get("engine"))
     source, sinks = root.get("source"), get_sinks(root)
     sources = [source] if isinstance(source, MapNode) else []
@@ -558,7 +557,7 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
 
 
 def _read_engine(node: Node | None) -> tuple[EngineDeclaration, Capabilities]:
-    """Return the engine of a config, and what it can do. An unknown engine is another problem."""
+    """Return the engine of a config and its capabilities. Another check reports an unknown engine."""
     name, options = EngineSpec().kind, dict[str, str | None]()
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
         name = node.value
@@ -581,7 +580,7 @@ def _check_replicated_sink(sink: MapNode) -> Iterator[Problem]:
 
 
 def _check_ranges(stages: Sequence[MapNode]) -> Iterator[Problem]:
-    """Refuse a range of workers of a stage that keeps state, which a worker that ends would take along."""
+    """Refuse a range of workers for a stateful stage: a worker that ends would lose its state."""
     for stage in stages:
         if _is_true(stage.get("stateful")) and isinstance(_read_workers(stage), WorkerRange):
             message = "a stateful stage takes no range of `workers`: a worker that ends takes its state along"
@@ -589,7 +588,7 @@ def _check_ranges(stages: Sequence[MapNode]) -> Iterator[Problem]:
 
 
 def _read_workers(stage: MapNode) -> Any:
-    """Return the value of `workers`; 1 without one. What it cannot be is another problem."""
+    """Return the value of `workers`; 1 without one. Another check reports an invalid value."""
     node = stage.get("workers")
     try:
         return 1 if node is None or is_null(node) else check_workers(to_plain(node))
@@ -612,7 +611,7 @@ class _KeyChecks:
     capabilities: Capabilities
 
     def check(self, stage: MapNode, order_point: str, kind: str) -> Iterator[Problem]:
-        """Yield a problem for each key that is refused. `order_point`: that after which the calling process runs it."""
+        """Yield a problem for each refused key. After `order_point`, if set, the stage runs in the calling process."""
         is_in_caller = bool(order_point) or (
             self.capabilities.runs_tail_in_caller and kind == "sink" and not _has_pool(stage)
         )
@@ -638,7 +637,7 @@ class _KeyChecks:
 
 
 def find_engine_notes(spec: PipelineSpec) -> Iterator[str]:
-    """Yield what the engine ignores, because it changes no item."""
+    """Yield the keys that the engine ignores, because they change no item."""
     capabilities = get_capabilities(spec.engine)
     defaults = PipelineSpec.__dataclass_fields__
     ignored = [key for key in capabilities.ignored_keys if getattr(spec, key) != defaults[key].default]
@@ -662,7 +661,7 @@ def _find_tail(spec: PipelineSpec) -> Iterator[str]:
 
 
 def _has_pool(stage: MapNode) -> bool:
-    """Whether a stage after an order point, or a sink, is a pool of actors: it has several workers, and no batches."""
+    """Whether a stage after an order point, or a sink, is a pool of actors: it has several workers and no batches."""
     workers = _read_workers(stage)
     is_several = isinstance(workers, WorkerRange) or (isinstance(workers, int) and workers > 1)
     return is_several and stage.get("batch") is None
@@ -698,7 +697,7 @@ def summarize_spec(spec: PipelineSpec) -> str:
 
 
 def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
-    """Yield warnings about settings that are valid but may fail a run, and about those that the engine ignores."""
+    """Yield warnings about settings that are valid but may fail a run, and about settings that the engine ignores."""
     yield from find_engine_notes(spec)
     sender_name = spec.source.name
     sender_workers = spec.source.workers

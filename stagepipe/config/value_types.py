@@ -1,6 +1,6 @@
-"""Says what a value of a config may be: validator, error messages and JSON Schema.
+"""Defines the accepted values of a config: validators, error messages and JSON Schema.
 
-First the types that any key may have, then `when`, `cache`, the trace and the address in `report`, `engine`,
+First come the types that any key may have, then `when`, `cache`, the trace and the address in `report`, `engine`,
 `resources` and `workers`.
 """
 
@@ -35,9 +35,9 @@ _NO_WORDS: Final = frozenset({"no", "off", "n"})
 
 @dataclass(frozen=True)
 class ValueType:
-    """What a key accepts. `check` returns the value for the spec, or raises ValueError with what it expects.
+    """The accepted values of a key. `check` returns the value for the spec, or raises ValueError with the expectation.
 
-    `schema` is its JSON Schema, or makes it when it is asked for.
+    `schema` is its JSON Schema, or a function that makes it.
     """
 
     check: Callable[[Any], Any]
@@ -52,7 +52,7 @@ class ValueType:
 class InvalidValueError(ValueError):
     """A key does not accept a value; `hint` says what to write instead.
 
-    `inner_path` leads from the value to the part of it that is wrong; `is_key`: it is the key that is.
+    `inner_path` leads from the value to the wrong part of it; `is_key`: that part is a key.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -62,7 +62,7 @@ class InvalidValueError(ValueError):
         self.is_key = False
 
     def at(self, *inner_path: Any, is_key: bool = False) -> Self:
-        """Set the place inside the value, and return the error."""
+        """Set the location inside the value, and return the error."""
         self.inner_path = inner_path
         self.is_key = is_key
         return self
@@ -84,7 +84,7 @@ def format_value(value: Any) -> str:
 
 
 def make_boolean_hint(value: Any) -> str:
-    """Return the advice to write true or false for a word that means one of them; "" for any other value."""
+    """Return the hint to write true or false for a word with that meaning; "" for any other value."""
     word = str(value).casefold()
     if word not in _YES_WORDS | _NO_WORDS:
         return ""
@@ -92,7 +92,7 @@ def make_boolean_hint(value: Any) -> str:
 
 
 def make_unexpected(expected: str, value: Any, hint: str = "") -> InvalidValueError:
-    """Return the error that something else was expected."""
+    """Return the error that another value was expected."""
     return InvalidValueError(f"expected {expected}, found {format_value(value)}", hint)
 
 
@@ -115,7 +115,7 @@ def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None =
 
 
 def make_choice(choices: tuple[str, ...], list_registered: Callable[[], tuple[str, ...]] = tuple) -> ValueType:
-    """Return a type: one of a few words, or of those that `list_registered` returns, which may import much."""
+    """Return a type: one of `choices`, or of the words from `list_registered`, whose call may import much."""
 
     def check(value: Any) -> str:
         if isinstance(value, str) and value in choices:
@@ -136,7 +136,7 @@ def _check_boolean(value: Any) -> bool:
 
 
 def check_text(expected: str, value: Any, *, is_filled: bool = True) -> str:
-    """Return a text, which with `is_filled` is not empty. Raises InvalidValueError that `expected` was expected."""
+    """Return a string, which must not be empty with `is_filled`. Otherwise raises InvalidValueError with `expected`."""
     if isinstance(value, str) and (value or not is_filled):
         return value
     raise make_unexpected(expected, value, "quote it" if isinstance(value, int | float) else "")
@@ -174,7 +174,7 @@ _CONDITION_EXAMPLE: Final = "write `when: {kind: image}`"
 
 
 def check_condition(value: Any) -> Condition:
-    """Return the condition of a `when`. Raises InvalidValueError, with the place inside it, for what it cannot be.
+    """Return the condition of a `when`. Raises InvalidValueError, with the location inside it, for an invalid value.
 
     >>> check_condition({"kind": "image", "width": {"ge": 64}})
     {'kind': {'eq': 'image'}, 'width': {'ge': 64}}
@@ -192,7 +192,7 @@ def check_condition(value: Any) -> Condition:
 
 
 def names_predicate(value: Any) -> bool:
-    """Whether a value may be the import path of a predicate: neither empty nor an expression.
+    """Whether a value may be the import path of a predicate: it is neither empty nor an expression.
 
     >>> names_predicate("my_ops.is_photo"), names_predicate("width > 64")
     (True, False)
@@ -343,7 +343,7 @@ CACHE_SCHEMA: Final = {
 
 
 def check_cache(value: Any) -> CacheSpec:
-    """Return the value of a `cache`. Raises InvalidValueError, with the place inside it, for what it cannot be.
+    """Return the value of a `cache`. Raises InvalidValueError, with the location inside it, for an invalid value.
 
     >>> check_cache("cache/decoded/")
     CacheSpec(path='cache/decoded/', key=None, is_deterministic=False)
@@ -399,7 +399,7 @@ def check_trace_path(value: Any) -> str:
 
 
 def check_address(value: Any) -> tuple[str, int]:
-    """Return host and port of an address. A port alone is one of this machine only.
+    """Return the host and port of an address. A bare port is reachable from this machine only.
 
     >>> check_address("0.0.0.0:9100"), check_address(9100), check_address("[::1]:0")
     (('0.0.0.0', 9100), ('127.0.0.1', 9100), ('::1', 0))
@@ -418,7 +418,7 @@ def check_address(value: Any) -> tuple[str, int]:
 
 _RESOURCE_KEYS: Final = ("cpus", "gpus")
 _MIN_AMOUNT: Final = 0.01
-"""A scheduler keeps a few digits of an amount; a hundredth leaves room for a hundred workers on each CPU."""
+"""A scheduler keeps a few digits of an amount. A hundredth leaves room for a hundred workers per CPU."""
 
 _AMOUNT_SCHEMA: Final = {"type": "number", "minimum": 0}
 RESOURCES_SCHEMA: Final = {
@@ -470,7 +470,7 @@ def make_engine_schema() -> dict[str, Any]:
 
 
 def check_engine(value: Any) -> EngineSpec:
-    """Return the value of `engine`. Raises InvalidValueError, with the place inside it, for what it cannot be.
+    """Return the value of `engine`. Raises InvalidValueError, with the location inside it, for an invalid value.
 
     >>> check_engine("local")
     EngineSpec(kind='local', options={})
@@ -500,7 +500,7 @@ def check_engine(value: Any) -> EngineSpec:
 
 
 def check_resources(value: Any) -> ResourcesSpec:
-    """Return the value of `resources`. Raises InvalidValueError, with the place inside it, for what it cannot be.
+    """Return the value of `resources`. Raises InvalidValueError, with the location inside it, for an invalid value.
 
     >>> check_resources({"cpus": 2, "gpus": 0.5})
     ResourcesSpec(cpus=2.0, gpus=0.5)
@@ -512,7 +512,7 @@ def check_resources(value: Any) -> ResourcesSpec:
 
 
 def check_workers(value: Any) -> Any:
-    """Return the value of `workers`: a number, `auto`, or a range. Raises InvalidValueError for what it cannot be.
+    """Return the value of `workers`: a number, `auto`, or a range. Raises InvalidValueError for an invalid value.
 
     >>> check_workers(4), check_workers("auto"), check_workers("1-4"), check_workers({"max": 4})
     (4, 'auto', WorkerRange(minimum=1, maximum=4), WorkerRange(minimum=1, maximum=4))
