@@ -527,7 +527,7 @@ def _is_true(node: Node | None) -> bool:
     return isinstance(node, ScalarNode) and node.value is True
 
 
-# ------------------------------------------------------------------ what the engine does not have
+# ------------------------------------------------------------------ features that the engine lacks
 
 _OWN_PROCESS_KEYS: Final = ("env", "resources", "device")
 """Keys that need a separate process for the stage."""

@@ -352,7 +352,7 @@ def is_installed(module_name: str) -> bool:
     root = module_name.partition(".")[0]
     if root in sys.stdlib_module_names or root == _OWN_ROOT:
         return True
-    if root in {"__main__", "__mp_main__"}:  # the script; its file may be that of an installed command
+    if root in {"__main__", "__mp_main__"}:  # the script; its file may belong to an installed command
         return False
     module = sys.modules.get(module_name) or sys.modules.get(root)
     file = str(getattr(module, "__file__", None) or "")

@@ -41,7 +41,7 @@ def parse_bytes(value: object) -> int:
     >>> parse_bytes("4GiB"), parse_bytes("512 MB"), parse_bytes(4096)
     (4294967296, 512000000, 4096)
 
-    Raises ValueError, with the value found and what was expected.
+    Raises ValueError, with the found value and the expected form.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -54,7 +54,7 @@ def parse_duration_ns(value: object) -> int:
     >>> parse_duration_ns("20ms"), parse_duration_ns("5m"), parse_duration_ns(1.5)
     (20000000, 300000000000, 1500000000)
 
-    Raises ValueError, with the value found and what was expected.
+    Raises ValueError, with the found value and the expected form.
     """
     expected = "a duration such as 20ms, 30s or 5m (a bare number is seconds)"
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -199,7 +199,7 @@ def _make_cost(name: str) -> ProcessCost:
     return ProcessCost(name=name, last_stage=name, run_ns=0, call_ns=0, loop_ns=0, cpu_ns=0, memory_bytes=0)
 
 
-# ------------------------------------------------------------------ what an item costs
+# ------------------------------------------------------------------ the cost of an item
 
 
 class _Counts(NamedTuple):
@@ -536,7 +536,7 @@ class ScalingPolicy:
         view = _View(sample, layout, costs, budget, limit, flow)
         return self._find_addition(view, now_ns) or self._find_retirement(view, now_ns)
 
-    # ------------------------------------------------------------------ what is measured
+    # ------------------------------------------------------------------ measuring
 
     def _interrupt(self, sample: ScalingSample, now_ns: int) -> Decision | None:
         """Start measuring again: the last interval is no evidence. Returns the next step of a change, if any."""

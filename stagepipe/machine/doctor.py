@@ -30,7 +30,7 @@ from stagepipe.machine.limits import CpuLoadMeter, compute_free_cpus, read_free_
 from stagepipe.machine.machine import detect_machine
 from stagepipe.transport import make_packet_pipe
 
-# ------------------------------------------------------------------ what a check found
+# ------------------------------------------------------------------ the result of a check
 
 
 class CheckStatus(Enum):
@@ -68,7 +68,7 @@ def failed(name: str, value: str, fix: str) -> DoctorCheck:
     return DoctorCheck(name=name, status=CheckStatus.FAIL, value=value, fix=fix)
 
 
-# ------------------------------------------------------------------ what the kernel must be able to do
+# ------------------------------------------------------------------ features of the kernel
 
 _MIN_KERNEL: Final = (5, 3)
 """The first version with pidfd_open(2)."""
@@ -182,7 +182,7 @@ _USABLE_FREE_BYTES: Final = 64 << 20
 _MIN_FDS, _COMFORTABLE_FDS = 100, 500
 """The need of runs with 4 and with 40 workers: 10 per worker, 2 per hop, and 40."""
 _MIN_TASKS, _COMFORTABLE_TASKS = 30, 200
-"""The need of 4 and 40 workers, with some threads of their own."""
+"""The need of 4 and 40 workers, including their own threads."""
 _MAX_THROTTLED: Final = 0.05
 """The share of periods in which the quota was used up. A larger share is a visible loss."""
 

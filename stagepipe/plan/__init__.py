@@ -2,7 +2,7 @@
 
 model                the plan as frozen values: processes, hops, segments, the shard of a rank
 planner              makes the plan of a run or a probe: splits a source and sinks with workers into stages
-system_requirements  checks the system's limits against what a plan needs
+system_requirements  checks the system's limits against the needs of a plan
 
 Workers, and pipelines before their start, need only the values. The modules that import NumPy are loaded on demand.
 """

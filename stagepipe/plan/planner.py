@@ -254,7 +254,7 @@ def _make_unique_names(spec: PipelineSpec, writers: Sequence[SinkSpec]) -> Itera
 
 
 def name_sink(target: Target) -> str:
-    """Return the name of a sink's class or function: the last name of an import path, or that of an object's class."""
+    """Return the name of a sink's class or function: the last name of an import path, or the class of an object."""
     uses = target.uses
     path = uses if isinstance(uses, str) else getattr(uses, "__name__", type(uses).__name__)
     return re.sub(r"[^A-Za-z0-9_-]+", "-", re.split(r"[.:]", path)[-1]).strip("-") or "writer"
