@@ -1,10 +1,10 @@
-"""What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
+"""The messages between the supervisor and the workers of a run, and their encoding. Imported on both sides.
 
-worker_spec   what a worker is started with: its part of the plan and its descriptors
-main_objects  what workers need of the caller's script; imported on first use, because workers do not need it
-messages      the control channel: commands to workers, events to the supervisor, how many items a stage yields
+worker_spec   the start data of a worker: its part of the plan and its descriptors
+main_objects  objects of the caller's script for the workers; imported on first use, because workers do not need it
+messages      the control channel: commands to workers, events to the supervisor; the number of outputs of a stage
 errors        the text of a failure: message, hint, item, the user's part of the traceback
-lineage       what an order point's output was made of; several items in one packet
+lineage       the origin of an order point's output; several items in one packet
 """
 
 from typing import TYPE_CHECKING

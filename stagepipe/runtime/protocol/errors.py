@@ -37,7 +37,7 @@ def format_key(key: Key) -> str:
 
 
 def format_item(shard: Shard, key: Key) -> str:
-    """Return a key of this rank under its number in the source's order; empty for the empty key."""
+    """Return a key of this rank with the item's number in the source's order; empty for the empty key."""
     return format_key((shard.to_item_number(key[0]), *key[1:])) if key else ""
 
 
@@ -54,31 +54,31 @@ _USER_CALL_SITES: Final[Mapping[str, tuple[str, ...]]] = {
     "core/targets.py": (),
     "api/run_to_end.py": (),
 }  # fmt: skip
-"""Files that call the user's code, and their functions that do so; none: all of them.
+"""Files that call user code, and the functions that do so; an empty tuple stands for all functions.
 
-An error that is raised in one of them is a call with the wrong arguments.
+If an error is raised in one of these functions, the call has the wrong arguments.
 """
 
 _READ_ONLY_MESSAGES: Final = ("assignment destination is read-only", "output array is read-only")
-"""How NumPy's ValueError ends for a write into a read-only array."""
+"""The end of NumPy's ValueError for a write into a read-only array."""
 
 _MAX_SEARCH_DEPTH: Final = 20
-"""Levels of nested containers that are searched for a part that cannot be pickled."""
+"""The levels of nested containers to search for a part that cannot be pickled."""
 
 _MAX_MEMBERS: Final = 20
-"""Exceptions of a group whose text is shown."""
+"""The exceptions of a group whose text is shown."""
 
 _MAX_TEXT_CHARS: Final = 20_000
-"""Characters of a message or a traceback that are kept."""
+"""The length to which a message or a traceback is cut."""
 
 
 def format_error(error: BaseException) -> str:
-    """Return the error in one line. The type is left out for errors of this package."""
+    """Return the error in one line. Errors of this package are shown without their type."""
     return str(error) if isinstance(error, StagepipeError) else f"{type(error).__name__}: {format_error_text(error)}"
 
 
 def format_error_text(error: BaseException) -> str:
-    """Return `str(error)` as text that UTF-8 can encode, cut to 20,000 characters; a substitute where `str` raises.
+    """Return `str(error)` as text that UTF-8 can encode, cut to 20,000 characters; a substitute if `str` raises.
 
     >>> format_error_text(ValueError("a lone surrogate: " + chr(0xDC80))).isascii()
     True
@@ -104,9 +104,9 @@ def _to_encodable_text(text: str) -> str:
 def format_user_traceback(error: BaseException) -> str:
     """Return the traceback from the user's first frame on.
 
-    The result is empty where all frames are ours and the message is enough: also for a file that we cannot open, which
-    the message names. An error of this package that has a cause (a module that fails to import) gets the traceback of
-    its cause. A bug in this package keeps all its frames. An error of another process brings its traceback.
+    It is empty if all frames are internal and the message says enough, also for a file that cannot be opened, which the
+    message names. An error of this package that has a cause (a module that fails to import) gets the traceback of its
+    cause. A bug in this package keeps all its frames. An error of another process brings its own traceback.
     """
     if isinstance(error, RankError):
         return error.trace
@@ -130,7 +130,7 @@ _FRAME_WITHOUT_LINE: Final = re.compile(
 
 
 def add_source_lines(trace: str) -> str:
-    """Add the source lines that a worker could not read: those of a notebook or a prompt, which this process has."""
+    """Add the source lines that a worker could not read, from a notebook or prompt in this process."""
     return _FRAME_WITHOUT_LINE.sub(_add_source_line, trace)
 
 
@@ -143,7 +143,7 @@ def _add_source_line(frame: re.Match[str]) -> str:
 
 
 def _name_cell(file: str) -> str:
-    """Return `Cell In[3]` for the file of a notebook's cell, as IPython names it; "" for any other."""
+    """Return IPython's name for the file of a notebook cell, such as `Cell In[3]`; "" for other files."""
     try:
         kind, name = sys.modules["IPython"].get_ipython().compile.format_code_name(file)
     except (KeyError, AttributeError, TypeError):  # no IPython, one that is not running, or another file
@@ -152,9 +152,9 @@ def _name_cell(file: str) -> str:
 
 
 def _is_internal_frame(frame: traceback.FrameSummary) -> bool:
-    """Whether the frame is of this package, of the import system, or of what stands between ours.
+    """Whether the frame belongs to this package, to the import system, or to a standard helper between our frames.
 
-    That is a `cached_property`, and a `with` over a generator that raises another error.
+    The helpers are `cached_property`, and a `with` over a generator that raises another error.
     """
     name = frame.filename
     is_standard = name.endswith("/importlib/__init__.py") or name in {functools.__file__, contextlib.__file__}
@@ -168,7 +168,7 @@ def _is_ours_or_standard(frame: traceback.FrameSummary) -> bool:
 
 
 def _is_deliberate_raise(stack: traceback.StackSummary) -> bool:
-    """Whether the last frame is a `raise` of ours, or a call of the user's code that failed at the call itself."""
+    """Whether the last frame is our own `raise`, or a call of user code that failed at the call itself."""
     last = stack[-1] if stack else None
     if last is None or (last.line or "").startswith("raise "):
         return True
@@ -228,7 +228,7 @@ def make_run_error(event: FailureEvent) -> RunError:
 
 
 class RankError(StagepipeError):
-    """What a process of a worker's group raised that is not its rank 0. `trace` is the user's part of its traceback.
+    """An exception in a process of a worker's group other than rank 0. `trace` is the user's part of its traceback.
 
     `error_type` names the type of the exception; see `stagepipe.core.name_error_type`.
 
@@ -253,7 +253,7 @@ class WorkerDiedError(StagepipeError):
 
 
 class UnpicklableResultError(TransportError):
-    """A stage's result cannot be pickled; the message names the part that fails."""
+    """A stage's result cannot be pickled. The message names the part that fails."""
 
     def __init__(self, value: object, cause: BaseException) -> None:
         path, unpicklable_part = _find_unpicklable(value)
@@ -262,7 +262,7 @@ class UnpicklableResultError(TransportError):
 
 
 def _find_unpicklable(value: Any, path: str = "", depth: int = 0) -> tuple[str, Any]:
-    """Return the innermost part of `value` that cannot be pickled by itself, after the path to it."""
+    """Return the path to the innermost part of `value` that cannot be pickled by itself, and that part."""
     for step, child in _iter_children(value):
         if depth < _MAX_SEARCH_DEPTH and not _is_picklable(child):
             return _find_unpicklable(child, f"{path}{step}", depth + 1)

@@ -1,14 +1,14 @@
-"""What travels with items: the lineage of an order point's output, and several items in one packet.
+"""The lineage of an order point's outputs, and several items in one packet. Pure functions.
 
-A lineage says what the output was made of. It is the item's `meta`: in order with `order: source`, leaf by leaf with
-`order: any`. Pure functions.
+A lineage states the items from which an output was made. It is the item's `meta`: a range of items with `order:
+source`, each leaf with `order: any`.
 
-With `order: any`, the first order point takes leaves in the order of arrival, so an output's number does not say which
-leaves it holds. Each of its outputs therefore names the leaves that it was made of, and the lowest source item that was
-still open. Everything after the first order point is in order again: a reader adds up the leaves, and so knows all that
-was delivered. A group that was delivered in part is rebuilt from the same leaves.
+With `order: any`, the first order point takes leaves in the order of arrival, so an output's number does not determine
+its leaves. Each output therefore names its leaves, and the lowest source item that was still open. Everything after the
+first order point is in order again: a reader adds up the leaves and so knows everything that was delivered. A partly
+delivered group is rebuilt from the same leaves.
 
-The key of a packet with several items is the first item's, and its samples are the number of items.
+A packet with several items has the first item's key, and its samples are the number of items.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from stagepipe.core import Cursor, ImposedSkip, Key, UsageError
 from stagepipe.stages import Rows
 
 _MAX_LINEAGE_BYTES: Final = 3000
-"""What a packet has room for beside the item itself: see `transport/packet.py`."""
+"""The room in a packet for the lineage next to the item: see `transport/packet.py`."""
 _MIN_COMPRESS_BYTES: Final = 200
 """Below this size, compression saves too little to be worth its time."""
 _ZLIB_FIRST_BYTE: Final = b"\x78"
-"""The first byte of zlib's output (RFC 1950). A lineage that is not compressed starts with the head of an array."""
+"""The first byte of zlib's output (RFC 1950). An uncompressed lineage starts with an array header instead."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -39,17 +39,17 @@ class SupportsLineage(Protocol):
     """A lineage that `pack_lineage` can write."""
 
     def to_wire(self) -> object:
-        """Return what is written."""
+        """Return the form to encode."""
 
     def shrink(self) -> Self | None:
-        """Return the lineage without what it needs least; None if nothing is left to drop."""
+        """Return the lineage without its least important part; None if nothing is left to drop."""
 
 
 class OutputLineage(msgspec.Struct, frozen=True, array_like=True):
-    """With `order: source`: what an output was made of, and where to resume after it.
+    """The lineage with `order: source`: the items of an output, and the cursor after it.
 
     `resume_cursor` reproduces everything after the output. The output was made of source items `source_begin` to
-    `source_end` (exclusive). `skips` are the skips that shaped it: to reproduce it, the same items must be skipped.
+    `source_end` (exclusive). `skips` shaped the output: to reproduce it, the same items must be skipped.
     """
 
     resume_cursor: Cursor = Cursor()
@@ -62,14 +62,14 @@ class OutputLineage(msgspec.Struct, frozen=True, array_like=True):
         return self
 
     def shrink(self) -> Self | None:
-        """Drop the skips. If their errors do not recur after a resume, those items are delivered."""
+        """Drop the skips. If their errors do not recur after a resume, their items are delivered."""
         if not self.skips and not self.resume_cursor.skips:
             return None
         return replace(self, resume_cursor=replace(self.resume_cursor, skips=frozenset()), skips=frozenset())
 
 
 def pack_lineage(lineage: SupportsLineage) -> bytes:
-    """Serialize a lineage. Where it is too large for a packet, parts of it are dropped, as far as `shrink` can."""
+    """Serialize a lineage. If it is too large for a packet, drop parts of it as far as `shrink` can."""
     while True:
         data = _encode(lineage.to_wire())
         if len(data) >= _MIN_COMPRESS_BYTES:
@@ -98,21 +98,21 @@ def unpack_lineage(data: bytes) -> OutputLineage:
 
 
 LeafGroup = tuple[Key, ...]
-"""The leaves of the first segment that one output of its order point was made of, in order."""
+"""The leaves of the first segment from which its order point made one output, in order."""
 
 _PackedGroups = tuple[bytes | LeafGroup, ...]
 _WireLineage = tuple[Cursor | None, int, _PackedGroups, _PackedGroups | None, bool, frozenset[ImposedSkip]]
-"""The fields of an UnorderedLineage as they are written."""
+"""The fields of an UnorderedLineage in their encoded form."""
 
 
 class UnorderedLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an output of an order point was made of, and where to resume after it.
+    """The lineage with `order: any`: the leaves of an order point's output, and the cursor after it.
 
-    `resume_cursor` is the cursor after the output, without its root; None where it is nothing but the root.
-    `low_watermark` is the lowest source item that was open then. `consumed_groups` are the groups that the output used
-    up. `open_groups` are those that the output, or the shuffled block around it, has started and not used up; None
-    means: unchanged since the output before. Where `has_exact_order` is False, the leaves of a group are known, but not
-    their order. `skips` are those after the first order point that shaped the output.
+    `resume_cursor` is the cursor after the output, without its root; None if it has only the root. `low_watermark` is
+    the lowest source item that was then open. `consumed_groups` are the groups that the output completed. `open_groups`
+    are the groups that the output, or the shuffled block around it, has started but not completed; None means unchanged
+    since the previous output. If `has_exact_order` is False, the leaves of a group are known, but not their order.
+    `skips` are the skips after the first order point that shaped the output.
     """
 
     resume_cursor: Cursor | None = None
@@ -143,7 +143,7 @@ _decode = msgspec.msgpack.Decoder(_WireLineage).decode
 
 
 def unpack_unordered_lineage(data: bytes) -> UnorderedLineage:
-    """Deserialize a lineage; `pack_lineage` is the inverse."""
+    """Deserialize a lineage; the inverse of `pack_lineage`."""
     resume_cursor, low_watermark, consumed, opened, has_exact_order, skips = _decode(decompress_lineage(data))
     return UnorderedLineage(
         resume_cursor=resume_cursor,
@@ -156,7 +156,7 @@ def unpack_unordered_lineage(data: bytes) -> UnorderedLineage:
 
 
 def unpack_source_items(data: bytes) -> list[int]:
-    """Return the source items that an output was made of, sorted, as far as its lineage names them itself."""
+    """Return the source items of an output, sorted, as far as its lineage names them."""
     lineage = unpack_unordered_lineage(data)
     return sorted({key[0] for group in (*lineage.consumed_groups, *(lineage.open_groups or ())) for key in group})
 
@@ -166,7 +166,7 @@ def _unpack_groups(groups: _PackedGroups, base_item: int) -> tuple[LeafGroup, ..
 
 
 def _pack_keys(group: LeafGroup, base_item: int) -> bytes | LeafGroup:
-    """Pack whole items as steps from one to the next: in a sorted group nearly all steps are 1."""
+    """Pack whole items as differences: in a sorted group nearly all are 1."""
     if any(len(key) > 1 for key in group):
         return group
     items = np.array([base_item, *(key[0] for key in group)], np.int64)
@@ -183,7 +183,7 @@ def _unpack_keys(packed: bytes | LeafGroup, base_item: int) -> LeafGroup:
 
 
 class DeliveredLeaves:
-    """The leaves of the first segment that were delivered, from the lowest open item on.
+    """The delivered leaves of the first segment, from the lowest open item on.
 
     >>> leaves = DeliveredLeaves(Cursor())
     >>> leaves.add([(2,), (1, 0)])
@@ -204,7 +204,7 @@ class DeliveredLeaves:
             self._keys_by_item.setdefault(key[0], []).append(key)
 
     def advance_watermark(self, low_watermark: int) -> None:
-        """Forget the leaves of items below `low_watermark`, which are all closed."""
+        """Forget the leaves of items below `low_watermark`, which are all complete."""
         if low_watermark - self._low_watermark > len(self._keys_by_item):
             self._keys_by_item = {item: keys for item, keys in self._keys_by_item.items() if item >= low_watermark}
         else:
@@ -219,12 +219,12 @@ class DeliveredLeaves:
 
 
 def attach_root(cursor: Cursor | None, root: Cursor) -> Cursor:
-    """Return `cursor` with `root` as its source's part."""
+    """Return `cursor` with `root` as its source part."""
     return root if cursor is None else replace(cursor, upstream=attach_root(cursor.upstream, root))
 
 
 def detach_root(cursor: Cursor | None, segment: int) -> Cursor | None:
-    """Return a cursor of that segment without its root; `attach_root` is the inverse."""
+    """Return a cursor of `segment` without its root; the inverse of `attach_root`."""
     if not segment:
         return None
     cursor = cursor or Cursor()
@@ -232,13 +232,13 @@ def detach_root(cursor: Cursor | None, segment: int) -> Cursor | None:
 
 
 def extract_root(cursor: Cursor | None, segment: int) -> Cursor:
-    """Return the source's part of a cursor of that segment."""
+    """Return the source part of a cursor of `segment`."""
     cursor = cursor or Cursor()
     return extract_root(cursor.upstream, segment - 1) if segment else cursor
 
 
 def raise_inexact_cursor() -> None:
-    """Raise UsageError for a position inside a group whose order of leaves is not known."""
+    """Raise UsageError for a position inside a group whose order of leaves is unknown."""
     message = (
         "with `order` set to `any`, no state can be taken inside the rows of so large a batch; take it after the "
         "batch's last row, make the batch smaller, or set `order` to `source`"
@@ -248,7 +248,7 @@ def raise_inexact_cursor() -> None:
 
 @dataclass(slots=True)
 class SampleChunk:
-    """Consecutive samples as rows. For an order point it is the value of a chunk, beside a list of values."""
+    """Consecutive samples as rows. An order point accepts it as the value of a chunk, like a list of values."""
 
     rows: Rows
     count: int

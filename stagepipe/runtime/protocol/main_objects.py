@@ -1,9 +1,10 @@
-"""Classes and functions of the caller's script or notebook (`__main__`), for the workers' own `__main__`.
+"""Classes and functions of the caller's script or notebook (`__main__`), for the `__main__` of the workers.
 
 cloudpickle sends them by value, so in a worker they belong to a module `__main__` that lacks them. Items are pickled by
-name, so a worker could neither send nor receive an instance of such a class. Each worker therefore gets under their
-names those that its own stages refer to, and pickles of those that the items of other stages may need. It unpickles
-these when an item asks for one. Runs in the caller's process; workers must not import this module, nor cloudpickle.
+name, so a worker could neither send nor receive an instance of these classes. Therefore each worker gets, under their
+names, the objects to which its own stages refer, and pickles of those that the items of other stages may need. It
+unpickles these when an item needs one. Runs in the caller's process; workers must not import this module or
+cloudpickle.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _MAX_PICKLE_BYTES: Final = 1 << 20
 
 
 _UNKNOWN_FILE: Final = "<dynamic-code>"
-"""What cloudpickle puts for the file of a function."""
+"""cloudpickle's placeholder for the file of a function."""
 
 
 class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles as cloudpickle does, and keeps the files of functions: tracebacks name them and show their lines."""
+    """Pickles as cloudpickle does, and keeps the files of functions: tracebacks name the files and show their lines."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Give a code object its file again, and let a tensor's memory be a buffer."""
+        """Restore the file of a code object, and let a tensor's memory be a buffer."""
         if not isinstance(obj, CodeType):
             return reduce_storage(obj) or super().reducer_override(obj)
         make_code, arguments = self.dispatch_table[CodeType](obj)
@@ -40,9 +41,9 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no type
 
 
 class MainObjectPickler(_CodePickler):
-    """Pickles as cloudpickle does, and records in `main_objects` the objects of `__main__` that it meets.
+    """Pickles as cloudpickle does, and records the objects of `__main__` that it meets in `main_objects`.
 
-    The names are qualified ones: cloudpickle loses that of a class inside a class.
+    It uses qualified names, because cloudpickle loses those of nested classes.
     """
 
     def __init__(self, file: Any, **options: Any) -> None:
@@ -50,7 +51,7 @@ class MainObjectPickler(_CodePickler):
         self.main_objects: dict[str, Any] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        """Record a class or a function of `__main__`, and the class that it is defined in."""
+        """Record a class or a function of `__main__`, and the class in which it is defined."""
         if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
             found: Any = sys.modules["__main__"]
             found_objects: dict[str, Any] = {}
@@ -65,7 +66,7 @@ class MainObjectPickler(_CodePickler):
 
 
 class _KeepingPickler(MainObjectPickler):
-    """Writes, for an object that the reader has, its identity."""
+    """Writes only the identity of objects that the reader already has."""
 
     def __init__(self, file: Any, kept: Container[int], **options: Any) -> None:
         super().__init__(file, **options)
@@ -83,19 +84,19 @@ def dump_with_main_objects(
 ) -> None:
     """Write two pickles, one after the other: `value`, and the objects of `__main__` in it by name.
 
-    `keep_buffer` is called with each buffer; one for which it returns a false value stays out of the file. Of an object
-    whose identity is in `kept`, only that is written.
+    `keep_buffer` is called with each buffer. If it returns a false value, the buffer stays out of the file. If the
+    identity of an object is in `kept`, only the identity is written.
     """
     options = {"buffer_callback": keep_buffer}
     pickler = _KeepingPickler(file, kept, **options) if kept else MainObjectPickler(file, **options)
     pickler.dump(value)
-    pickler.dump(dict(pickler.main_objects))  # with the memo of the first: these are the same objects
+    pickler.dump(dict(pickler.main_objects))  # with the memo of the first, so that both have the same objects
 
 
 def pickle_main_objects(plan: Plan) -> Mapping[str, bytes]:
-    """Return a pickle of each top-level class and function of `__main__` that the plan's stages refer to.
+    """Return a pickle of each top-level class and function of `__main__` to which the plan's stages refer.
 
-    The stages themselves are left out. What cannot be pickled by itself, or is large, is left out too.
+    The stages themselves are left out, and so are objects that are large or cannot be pickled separately.
     """
     stages = [stage for process in plan.processes for stage in process.stages]
     targets = [stage.target for stage in stages]
@@ -135,7 +136,7 @@ def _pickle_limited(value: Any) -> bytes:
 
 
 class _LimitedFile:
-    """Keeps what is written, up to `max_bytes`; with None it keeps nothing and has no limit."""
+    """Keeps written data, up to `max_bytes`. With None it keeps nothing and has no limit."""
 
     def __init__(self, max_bytes: int | None) -> None:
         self._bytes_left = max_bytes

@@ -1,4 +1,4 @@
-"""The control channel: its socket, and its messages. Typed and small, never items.
+"""The control channel: its socket and its messages, which are typed, small and never items.
 
 Commands go to the workers, events to the supervisor. The socket has no path: the supervisor binds it, and each worker
 connects to it.
@@ -26,11 +26,11 @@ from stagepipe.transport import LeaseExtent
 
 
 class Cardinality(msgspec.Struct, frozen=True):
-    """How many inputs a stage takes for one output.
+    """The number of inputs of a stage for one output.
 
     A stage yields one output for every `items_per_output` inputs. A shorter last group yields one more, unless
-    `drop_last`. Where `is_known` is False, the stage yields any number of outputs. A function that sometimes returns
-    SKIP cannot be recognized, so it counts as one output for one input.
+    `drop_last`. If `is_known` is False, the stage yields any number of outputs. A function that sometimes returns SKIP
+    cannot be recognized, so it counts as one output per input.
     """
 
     is_known: bool = True
@@ -52,7 +52,7 @@ def infer_cardinality(target: Any) -> Cardinality:
 
 
 def count_outputs(source_items: int | None, cardinalities: Iterable[Cardinality]) -> int | None:
-    """Return how many items leave the last stage for `source_items` source items; None where that is unknown.
+    """Return how many items leave the last stage for `source_items` source items; None if unknown.
 
     >>> count_outputs(10, [Cardinality(), Cardinality(items_per_output=4)])
     3
@@ -67,9 +67,9 @@ def count_outputs(source_items: int | None, cardinalities: Iterable[Cardinality]
 
 
 class ForcedSkip(msgspec.Struct, frozen=True, array_like=True):
-    """An item that a stage skips without a call, because a cursor says so.
+    """An item that a stage skips without a call, because a cursor says so or because the item killed workers.
 
-    With an `error`, because it has killed `kill_count` workers: then the skip is a failure of the item.
+    If it killed `kill_count` workers, it has an `error`, and the skip is a failure of the item.
     """
 
     stage: str
@@ -79,7 +79,7 @@ class ForcedSkip(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UnbatchedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Items that a stage processes one by one instead of together, to find the one that kills its worker."""
+    """Items that a stage processes one by one instead of together, to find the item that kills its worker."""
 
     stage: str
     first_item: int
@@ -87,12 +87,11 @@ class UnbatchedRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=True):
-    """Start a new generation at `cursor`, a cursor of the last segment. Windows are by segment.
+    """Start a new generation at `cursor`, a cursor of the last segment. Windows are listed by segment.
 
-    `rebuild_stateful` is False only where the seek follows the natural end of an epoch. With `is_recovery` the same
-    iteration goes on, so that the source reads some items again. A source that is a stream reads on from
-    `stream_state`. The board has room for about a
-    thousand bytes, so all of it is written without field names.
+    `rebuild_stateful` is False only if the seek follows the natural end of an epoch. With `is_recovery` the same
+    iteration continues, so the source reads some items again. A stream source continues from `stream_state`. The seek
+    is encoded without field names, because the board has room for only about a thousand bytes.
     """
 
     generation: int
@@ -108,22 +107,22 @@ class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=Tru
     stream_state: StreamState | None = None
 
     def segment_cursor(self, segment: int) -> Cursor:
-        """Return the cursor of a segment; that of the source's is 0."""
+        """Return the cursor of a segment; segment 0 is the source's."""
         return split_by_segment(self.cursor, len(self.windows))[segment]
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True, array_like=True):
-    """Stop after the item in hand."""
+    """Stop after the current item."""
 
 
 class Retire(msgspec.Struct, tag="retire", frozen=True, array_like=True):
-    """Take no more items. Finish those in hand, wait until no other process uses your memory, and exit."""
+    """Take no more items. Finish the current ones, wait until no other process uses your memory, and exit."""
 
 
 class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
-    """The worker has built its stages. `epoch_items` is the length of an epoch, from a source with `__len__` only.
+    """The worker has built its stages. `epoch_items` is the length of an epoch, only from a source with `__len__`.
 
-    `source` is what the source reads; None from other workers.
+    `source` identifies the data of the source; None from other workers.
     """
 
     process: int
@@ -134,7 +133,7 @@ class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
 
 
 class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
-    """A stage raised, an item could not be sent, or a stage could not be built (then `generation` is 0).
+    """A stage raised an error, an item could not be sent, or a stage could not be built (then `generation` is 0).
 
     `error_type` names the type of the user's exception; see `stagepipe.core.name_error_type`.
     """
@@ -150,7 +149,7 @@ class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
 
 
 class DeadLetterEvent(msgspec.Struct, tag="dead_letter", frozen=True, kw_only=True):
-    """An item failed at a stage and is skipped. `source_items` are the source items that it was made of."""
+    """An item failed at a stage and is skipped. `source_items` are the source items from which it was made."""
 
     process: int
     stage: str
@@ -166,7 +165,7 @@ class DeadLetterEvent(msgspec.Struct, tag="dead_letter", frozen=True, kw_only=Tr
 
 
 class ArenaFullEvent(msgspec.Struct, tag="arena_full", frozen=True, kw_only=True):
-    """An item did not fit into the worker's arena. `held_bytes` is what the worker itself had leased or on loan."""
+    """An item did not fit into the worker's arena. `held_bytes` are the worker's own leases and loans."""
 
     process: int
     stage: str
@@ -187,7 +186,7 @@ class ProbeSample(msgspec.Struct, tag="probe_sample", frozen=True, kw_only=True)
 
 
 class ItemDigestEvent(msgspec.Struct, tag="item_digest", frozen=True, kw_only=True):
-    """Determinism check: what worker `worker` of process `process` sends for item `key`, as a digest."""
+    """Determinism check: the digest of item `key` as worker `worker` of process `process` sends it."""
 
     process: str
     worker: int
@@ -204,7 +203,7 @@ class StaleLeasesEvent(msgspec.Struct, tag="stale_leases", frozen=True, kw_only=
 
 
 class StreamStateEvent(msgspec.Struct, tag="stream_state", frozen=True, kw_only=True):
-    """The source is a stream that saves its state, and this is its state before item `item` of this rank."""
+    """The source is a stream that saves its state. This is the state before item `item` of this rank."""
 
     epoch: int
     item: int
@@ -241,15 +240,15 @@ _RESOURCE_LIMIT_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 class ControlSocket:
     """A ROUTER socket. A process that inherits `fd` can connect to `get_control_address(fd)` at any time.
 
-    zmq needs a path to bind and to connect. This path is removed before any worker starts, so that a run leaves no file
-    behind, however it ends. A descriptor of the socket's inode (O_PATH, open(2)) still leads to it, through
+    zmq needs a path to bind and to connect. The path is removed before any worker starts, so that a run leaves no file
+    behind, however it ends. A descriptor of the socket's inode (O_PATH, open(2)) still leads to the socket, through
     /proc/self/fd.
     """
 
     def __init__(self, exit_stack: contextlib.ExitStack) -> None:
-        """Bind the socket; `exit_stack` closes it. Raises UsageError where no folder is writable."""
+        """Bind the socket; `exit_stack` closes it. Raises UsageError if no folder is writable."""
         context = zmq.Context()
-        exit_stack.callback(context.destroy, 0)  # closes the socket too; `term` would wait for one that is still open
+        exit_stack.callback(context.destroy, 0)  # also closes the socket; `term` would wait for an open one
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a successor connects under the identity of the dead worker
         self.fd = self._bind()
@@ -272,7 +271,7 @@ class ControlSocket:
     def _bind_in(self, parent: str) -> int:
         with tempfile.TemporaryDirectory(prefix="stagepipe-", dir=parent) as folder:
             folder_fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:  # by its descriptor, as unix(7) allows a path of 107 bytes and TMPDIR may be longer
+            try:  # by descriptor: unix(7) allows paths of 107 bytes, and TMPDIR may be longer
                 self.socket.bind(f"ipc:///proc/self/fd/{folder_fd}/control")
             finally:
                 os.close(folder_fd)

@@ -1,8 +1,8 @@
-"""What a worker is started with: its part of the plan and its descriptors.
+"""The data with which a worker starts: its part of the plan and its descriptors.
 
-The supervisor writes the spec into a memfd that only the worker inherits, and the plan, which may hold a dataset, into
-one that all workers of the process plan inherit. Pickle is used here and on the hops, nowhere else. Where it fails, the
-caller's process names what in a stage cannot be sent: a variable of a closure, an attribute, an argument.
+The supervisor writes the spec into a memfd that only the worker inherits. It writes the plan, which may hold a dataset,
+into a memfd that all workers of the process plan inherit. Only this module and the hops use pickle. If pickling fails,
+the caller's process names the part of the stage that cannot be sent: a closure variable, an attribute, an argument.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from stagepipe.spec import SOURCE_NAME, Target
 from stagepipe.timing import BoardLayout
 
 _MAX_SEARCH_DEPTH: Final = 6
-"""Levels of closures, attributes and containers that are searched."""
+"""The levels of closures, attributes and containers to search."""
 
 
 def find_unpicklable_stage(stages: Iterable[StagePlan]) -> UsageError | None:
-    """Return the error for the first stage that cannot be pickled, with the variable; None if all of them can be."""
+    """Return the error for the first stage that cannot be pickled, with the variable; None if all can be pickled."""
     for stage in stages:
         target, (path, value, error) = stage.target, _find_target_part(stage.target)
         if error is None and isinstance(stage.when, Target):
@@ -53,7 +53,7 @@ def _find_target_part(target: Target) -> tuple[str, Any, Exception | None]:
 
 
 def _find_part(path: str, value: Any, depth: int) -> tuple[str, Any, Exception | None]:
-    """Return the innermost part of `value` that cannot be pickled: its name, itself, and why."""
+    """Return the innermost part of `value` that cannot be pickled: its name, the part, and the error."""
     error = _try_to_pickle(value)
     if error is not None and depth < _MAX_SEARCH_DEPTH:
         for name, part in _iter_parts(value):
@@ -91,7 +91,7 @@ def _iter_parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _iter_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function takes along: closure variables, globals of a script or notebook, defaults."""
+    """Yield the variables that a function needs: closure variables, globals of a script or notebook, defaults."""
     variables = inspect.getclosurevars(function)
     label = "lambda" if function.__name__ == "<lambda>" else function.__name__
     for name, part in (*variables.nonlocals.items(), *variables.globals.items()):
@@ -101,19 +101,19 @@ def _iter_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 BROKEN_CUDA_EXIT_CODE = 86
-"""A worker that cannot use CUDA any more exits with it. Arbitrary; shells and signals use codes from 126 on."""
+"""The exit code of a worker that can no longer use CUDA. Arbitrary; shells and signals use codes from 126 on."""
 GROUP_EXIT_CODE = 87
-"""A worker whose group cannot go on exits with it, after it has put a `GroupEnd` into its crash log."""
+"""The exit code of a worker whose group cannot continue. It first writes a `GroupEnd` to its crash log."""
 STACK_DUMP_SIGNAL = signal.SIGRTMAX - 3
-"""Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time
-signal, because libraries use the standard ones."""
+"""Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time signal, because
+libraries use the standard ones."""
 
 _MIN_MAPPED_BYTES: Final = 1 << 20
-"""Smaller buffers go into the pickle: a worker may well keep a copy of them, and not of many pages in part."""
+"""Smaller buffers go into the pickle: a worker may hold a copy of them, but not of many partly used pages."""
 
 
 class GroupEnd(msgspec.Struct, frozen=True):
-    """Why a worker's group has ended: a rank has exited, with `status` as in `subprocess`, or else a `reason`.
+    """The cause of the end of a worker's group: a rank exited, with `status` as in `subprocess`, or else a `reason`.
 
     >>> crash_log = "Fatal Python error: Segmentation fault" + GroupEnd(1, -11).to_text()
     >>> GroupEnd.split(crash_log)
@@ -125,12 +125,12 @@ class GroupEnd(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def to_text(self) -> str:
-        """Return what to write at the end of the worker's crash log."""
+        """Return the text for the end of the worker's crash log."""
         return _GROUP_END_MARK + msgspec.json.encode(self).decode()
 
     @classmethod
     def split(cls, crash_log: str) -> tuple[str, GroupEnd | None]:
-        """Return the text of a crash log before it, and the end of the group; None if the group has not ended."""
+        """Return the text of a crash log before the end of the group, and that end; None if the group has not ended."""
         text, _, end = crash_log.partition(_GROUP_END_MARK)
         return text, msgspec.json.decode(end, type=cls) if end else None
 
@@ -139,9 +139,9 @@ _GROUP_END_MARK: Final = "\nEnd of the group: "
 
 
 class SentPlan(NamedTuple):
-    """A process's part of the plan as its workers read it: pickled once, in a memfd that all of them map.
+    """A process's part of the plan in the form that its workers read: pickled once, in a memfd that all of them map.
 
-    Large buffers lie behind the pickle, out of band (PEP 574). The workers map them privately: they share their memory,
+    Large buffers come after the pickle, out of band (PEP 574). The workers map them privately: they share the memory,
     and each may write to its own copy of a page.
     """
 
@@ -153,23 +153,23 @@ class SentPlan(NamedTuple):
 class WorkerSpec:
     """Everything that one worker of the stages in `plan` needs. Descriptors have the caller's numbers."""
 
-    process: int  # index of the process: of its arena, its region of the board, its identity on the control channel
+    process: int  # index of the process, its arena, its region of the board and its identity on the control channel
     worker: int  # index among the workers of its stage
     worker_group: int  # index of its stage's processes, and of the hop that they feed
     incarnation: int  # 0 for the first worker in its slot, 1 for its successor
-    era: int  # of its first blocks
+    era: int  # the era of its first blocks
     plan: ProcessPlan
-    sent_plan: SentPlan  # where a worker finds `plan`
+    sent_plan: SentPlan  # the file with `plan`
     outbound: HopPlan
     in_fd: int | None  # None for the source
     out_fd: int
     arena_fds: Mapping[int, int]  # by process
     release_fds: Mapping[int, int]  # by process
-    transports: tuple[tuple[str, str], ...]  # those that are not built in: import path, and what their processes share
-    segment_processes_by_stage: tuple[tuple[int, ...], ...]  # by stage: whose arenas hold items of the segment it feeds
-    reader_processes: tuple[int, ...]  # that read from its hop; none if the consumer does
-    wake_event_fds: Mapping[int, int]  # by segment, of those that it feeds or consumes
-    wake_fd: int  # of the event that the supervisor sets for a seek
+    transports: tuple[tuple[str, str], ...]  # transports that are not built in: import path, shared state
+    segment_processes_by_stage: tuple[tuple[int, ...], ...]  # by stage: whose arenas hold items of its segment
+    reader_processes: tuple[int, ...]  # the readers of its hop; none if the consumer reads it
+    wake_event_fds: Mapping[int, int]  # by segment, of the segments that it feeds or consumes
+    wake_fd: int  # the event that the supervisor sets for a seek
     board_fd: int
     layout: BoardLayout
     lifetime_fd: int
@@ -180,11 +180,11 @@ class WorkerSpec:
     any_order: bool
     limit: int | None
     shard: Shard
-    stage_names: tuple[str, ...]  # of the whole plan, the source's first
+    stage_names: tuple[str, ...]  # of the whole plan, the source first
     config_dir: Path | None
     sys_path: tuple[str, ...]
     main_pickles: Mapping[str, bytes]  # of the caller's `__main__`; see `main_objects`
-    started_ns: int  # when it was started; for a successor, when the worker before it died
+    started_ns: int  # when it was started; for a successor, when its predecessor died
     log_level: int = field(default_factory=lambda: logging.getLogger().level)  # of the caller's root logger
     warning_filters: tuple[WarningFilter, ...] = field(default_factory=read_warning_filters)  # of the caller
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
@@ -212,7 +212,7 @@ class WorkerSpec:
         return [*fds, *(fd for fd in (self.in_fd, self.trace_fd) if fd is not None)]
 
     def renumber_fds(self, numbers: Mapping[int, int]) -> WorkerSpec:
-        """Return the spec with the descriptors that a forked worker has, by their number in the caller."""
+        """Return the spec with the descriptors of a forked worker, given by their numbers in the caller."""
         return replace(
             self,
             in_fd=None if self.in_fd is None else numbers[self.in_fd],
@@ -230,7 +230,7 @@ class WorkerSpec:
 
 
 inherited: Final[dict[int, Any]] = {}
-"""Objects that a fork of the caller has from it, by their identity in both. Filled only while it is forked."""
+"""Objects that a fork inherits from the caller, by their identity in both. Filled only during the fork."""
 
 
 def list_inherited(plan: Plan) -> dict[int, Any]:
@@ -238,17 +238,17 @@ def list_inherited(plan: Plan) -> dict[int, Any]:
     targets = [stage.target for process in plan.processes for stage in process.stages]
     found = {}
     for value in (value for target in targets for value in (target.uses, *target.arguments.values())):
-        is_ours = type(value).__module__.startswith("stagepipe.")  # it is sent, and what it holds is the user's
+        is_ours = type(value).__module__.startswith("stagepipe.")  # it is sent; its attributes are the user's
         found.update({id(part): part for part in (vars(value).values() if is_ours else (value,))})
     return found
 
 
 def send_plan(plan: ProcessPlan, kept: Container[int] = ()) -> SentPlan:
-    """Pickle the part of the plan; the caller closes the descriptor. Functions of a script go by value (cloudpickle).
+    """Pickle the part of the plan. The caller closes the descriptor. Functions of a script go by value (cloudpickle).
 
-    Of an object whose identity is in `kept`, that is sent and no more.
+    Objects whose identity is in `kept` are sent as their identity only.
 
-    Raises UsageError, with the stage and the variable, for what cannot be pickled.
+    Raises UsageError, with the stage and the variable, if a part cannot be pickled.
     """
     from stagepipe.runtime.protocol.main_objects import dump_with_main_objects  # workers do not need cloudpickle
 
@@ -274,7 +274,7 @@ def send_plan(plan: ProcessPlan, kept: Container[int] = ()) -> SentPlan:
 
 
 def _keep_out_of_band(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
-    """Take a large contiguous buffer; True for another: it goes into the pickle."""
+    """Take a large contiguous buffer out of band. Returns True for other buffers, which stay in the pickle."""
     try:
         view = buffer.raw()
     except BufferError:
@@ -311,7 +311,7 @@ class _PlanUnpickler(pickle.Unpickler):
 
 
 def write_worker_spec(spec: WorkerSpec) -> int:
-    """Return a memfd with `spec` in it, and where its plan is."""
+    """Return a memfd with `spec` and the location of its plan."""
     file = io.BytesIO()
     _SpecPickler(file, protocol=5).dump(spec)
     group = spec.plan.first_stage.group
@@ -324,9 +324,9 @@ def write_worker_spec(spec: WorkerSpec) -> int:
 
 
 def read_worker_spec(fd: int) -> tuple[tuple[str, ...], int, SentPlan, bytes]:
-    """Return the import path, and the size of the worker's group; then what to load: the plan and the pickled spec.
+    """Return the import path, the size of the worker's group, the plan to load and the pickled spec to load.
 
-    Loading it may import the user's code.
+    Loading them may import user code.
     """
     with os.fdopen(fd, "rb") as file:
         sys_path, group, sent_plan, pickled_spec = pickle.load(file)
@@ -334,9 +334,9 @@ def read_worker_spec(fd: int) -> tuple[tuple[str, ...], int, SentPlan, bytes]:
 
 
 def load_worker_spec(sent_plan: SentPlan, pickled_spec: bytes) -> tuple[WorkerSpec, Mapping[str, Any]]:
-    """Return the spec, and by name the classes and functions of the caller's `__main__` that it refers to.
+    """Return the spec, and by name the classes and functions of the caller's `__main__` to which it refers.
 
-    Nothing of the plan's file stays in memory but the buffers that are mapped. Its descriptor is closed.
+    Only the mapped buffers of the plan's file stay in memory. Its descriptor is closed.
     """
     mapping, base = memoryview(b""), 0
     if sent_plan.buffers:
@@ -354,7 +354,7 @@ def load_worker_spec(sent_plan: SentPlan, pickled_spec: bytes) -> tuple[WorkerSp
 
 
 class _SharedFile(io.RawIOBase):
-    """Reads a file whose descriptor has the offset of other processes too."""
+    """Reads a file whose descriptor shares its offset with other processes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

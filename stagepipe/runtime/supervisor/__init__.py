@@ -1,11 +1,11 @@
-"""The supervisor of a run: starts workers, watches them, restarts those that die, and ends them.
+"""The supervisor of a run: starts, watches, restarts and ends workers.
 
 All of it runs in the caller's process, most of it on the supervisor's own thread.
 
-supervisor          the Supervisor: owns the parts of a run; its thread, control channel, coordinator of recovery
+supervisor          the Supervisor: owns the parts of a run; its thread, control channel and recovery coordinator
 workers             the worker processes: resources, start, exit and its cause, stacks, termination
-recovery            the state machine: a death, a stall, an error or a full arena -> what follows; pure
-scaling             adds workers to a stage, and takes them away, while the run goes on
+recovery            the state machine: a death, a stall, an error or a full arena leads to actions; pure
+scaling             adds and removes workers of a stage during the run
 watchdog            item timeouts, start timeouts, stalled runs, and too little shared memory
 adaptive_transport  corrects the transport rules of the hops from measured costs
 """

@@ -1,4 +1,4 @@
-"""Corrects the hops' transport rules during a run: reads measured message costs from the board, writes better rules.
+"""Corrects the hops' transport rules during a run: reads measured message costs from the board and writes better rules.
 
 Runs on the supervisor's thread, in the caller's process. `costs.revise_rule` decides; this module schedules the checks.
 """
@@ -15,15 +15,15 @@ from stagepipe.timing import Board, CostLedger
 from stagepipe.transport import TransportRule
 
 _MAX_RULE_CHANGES = 8
-"""After so many changes a hop keeps its rule: it would only alternate."""
+"""After this many changes a hop keeps its rule, because it would only alternate."""
 _INTERVAL_BEFORE_MESSAGES_S = 0.05
-"""Check interval until enough messages have arrived for a first check."""
+"""The check interval until enough messages have arrived for a first check."""
 _MIN_CHECK_INTERVAL_S = 0.02
-"""Check interval right after the first check; it grows with the age of the run."""
+"""The check interval right after the first check; it grows with the age of the run."""
 _MAX_CHECK_INTERVAL_S = 0.5
-"""Check interval of a long run, and of a run without adaptive hops."""
+"""The check interval of a long run, and of a run without adaptive hops."""
 _CHECKS_PER_DOUBLING = 10
-"""About so many checks fit in the time in which the age of the run doubles."""
+"""About this many checks fit in the time in which the age of the run doubles."""
 
 
 @dataclass(kw_only=True)
@@ -37,10 +37,10 @@ class _AdaptiveHop:
 
 
 class AdaptiveTransport:
-    """Checks the hops whose mode is `auto` and whose threshold the config does not set."""
+    """Checks the hops with mode `auto` and without a threshold in the config."""
 
     def __init__(self, plan: Plan, board: Board, process_indices_by_group: Sequence[Sequence[int]]) -> None:
-        """`process_indices_by_group`: see `RunResources.process_indices_by_group`."""
+        """See `RunResources.process_indices_by_group` for the argument."""
         self._plan = plan
         self._board = board
         self._first_check_at_s = 0.0
@@ -74,13 +74,13 @@ class AdaptiveTransport:
         )
 
     def check(self) -> None:
-        """Read the costs of the hops with enough new messages, and change the rules that they show to be wrong."""
+        """Read the costs of the hops with enough new messages, and correct the rules that the costs contradict."""
         for hop_index, hop in self._hops.items():
             if len(hop.rule_changes) >= _MAX_RULE_CHANGES:
                 continue
             count = sum(ledger.message_count for ledger in hop.receiving_ledgers)
             if count < max(2 * hop.checked_message_count, MIN_MESSAGES_FOR_MEDIAN):
-                continue  # a check holds the caller's GIL for half a millisecond, and fewer messages prove no more
+                continue  # a check holds the caller's GIL for half a millisecond; fewer messages add no evidence
             hop.checked_message_count = count
             self._first_check_at_s = self._first_check_at_s or monotonic()
             change = revise_rule(
@@ -95,5 +95,5 @@ class AdaptiveTransport:
                 self._board.rule_word(hop_index)[0] = change.after.word
 
     def get_rule_changes(self, hop_index: int) -> tuple[TransportRuleChange, ...]:
-        """The changes of a hop's rule, oldest first; empty if the hop is not adaptive."""
+        """Return the changes of a hop's rule, oldest first; empty if the hop is not adaptive."""
         return tuple(self._hops[hop_index].rule_changes) if hop_index in self._hops else ()

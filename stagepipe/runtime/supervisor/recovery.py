@@ -1,25 +1,25 @@
-"""How a run recovers: one pure state machine. `Recovery.on(event)` returns the actions that follow from an event.
+"""The recovery of a run, as one pure state machine. `Recovery.on(event)` returns the actions that follow an event.
 
-It holds no process, no descriptor and no clock: times come in the events. `coordinator` turns what happens into events
-and executes the actions, under one lock. The protocol model in the tests drives this class as well.
+It holds no process, descriptor or clock: times come in the events. The `RecoveryCoordinator` turns occurrences into
+events and executes the actions, under one lock. The protocol model in the tests drives this class too.
 
-A death, or a stall, becomes the interrupt that stops the consumer (`Stopped`). The consumer answers with the cursor of
-its last item (`Answered`), and the next seek names it. No process knows which blocks a dead worker held, so each death
-begins an era: from the next seek on, blocks come from a fresh range of every arena. A process that enters the era
-reports its leases on older blocks (`StaleLeasesEvent`). When all have entered, the rest of the older ranges is wiped.
-What is still leased is wiped when a later report no longer has it.
+A death or a stall becomes the interrupt that stops the consumer (`Stopped`). The consumer answers with the cursor of
+its last item (`Answered`), and the next seek names that cursor. No process knows which blocks a dead worker held, so
+each death begins an era: from the next seek on, blocks come from a fresh range of every arena. A process that enters
+the era reports its leases on older blocks (`StaleLeasesEvent`). When all have entered, the rest of the older ranges is
+wiped. A block that is still leased is wiped after a later report without it.
 
-Invariants. Who breaks one loses items, delivers some twice, or hands out memory that another process still reads:
+Invariants. A violation loses items, delivers some twice, or reuses memory that another process still reads:
 
-- A seek is named only while the consumer stands still, and at its cursor: `PublishSeek` follows an `Answered` only.
-- Every death that is recovered begins an era, before its successor is started: it allocates where no dead worker did.
-- `Wipe` follows only once every process has entered the newest era, and spares what any of them reports as leased.
-- A death is blamed on an item only in the epoch in which its worker was: items of two epochs have the same numbers.
-- A death with several items in progress is blamed on none: from the next seek on, each of them is tried alone.
-- A process counts from before it starts until it has retired; so no newcomer enters an era that is wiped behind it.
-- Every later seek of an epoch names all that is poison in it, and all ranges to process one by one.
-- What an older generation reports is void. The first failure stays; one of generation 0 stays for good, any other until
-  the next seek. A failure outweighs a seek, and a seek a full arena: it makes room as well.
+- A seek is published only while the consumer stands still, and at its cursor: `PublishSeek` follows only `Answered`.
+- Every recovered death begins an era before the successor starts, so the successor allocates where no dead worker did.
+- `Wipe` comes only after every process has entered the newest era, and spares all reported leases.
+- A death is blamed on an item only if its worker was in the current epoch: items of two epochs have the same numbers.
+- A death with several items in progress is blamed on none: from the next seek on, each of them is tried separately.
+- A process counts from before its start until it has retired, so no new process enters an era that is being wiped.
+- Every later seek of an epoch names all poison items of the epoch, and all ranges to process one by one.
+- Reports of older generations are ignored. The first failure stays: permanently if its generation is 0, else until the
+  next seek. A failure outweighs a seek, and a seek outweighs a full arena, because it makes room as well.
 - Only an item that is delivered after the seek ends a stall and the time lost.
 """
 
@@ -40,9 +40,10 @@ from stagepipe.transport import LeaseExtent
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDeath:
-    """A worker has died. `key`: the item that `stage` was processing in `epoch`, or ().
+    """A worker has died. `key` is the item that `stage` was processing in `epoch`, or ().
 
-    `suspects`: the first and last numbers of items that were in progress together, such as a batch. Then `key` is one.
+    `suspects` are the first and last numbers of items that were in progress together, such as a batch. `key` is then
+    one.
     """
 
     stage: StagePlan
@@ -55,7 +56,7 @@ class WorkerDeath:
     key: Key = ()
     item: str = ""
     suspects: Sequence[tuple[int, int]] = ()
-    uptime_ns: int | None = None  # since it became ready; None: it never was
+    uptime_ns: int | None = None  # since it became ready; None if it never was
     is_memory_fault: bool = False  # SIGSEGV or SIGBUS: its item is not retried unless `retries` says so
     is_order_point: bool = False  # its stage has no `on_error`
     was_killed_externally: bool = False  # by another process or the out-of-memory killer: a retry may succeed
@@ -82,7 +83,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Failed:
-    """An error. `generation`: in which a stage raised; 0: it ends the run for good."""
+    """An error. A stage raised it in `generation`; with generation 0, it ends the run for good."""
 
     error: RunError
     generation: int = 0
@@ -97,30 +98,30 @@ class Ready:
 
 @dataclass(frozen=True)
 class Added:
-    """A process is about to start, in the current era: it holds nothing of an older one."""
+    """A process is about to start, in the current era. It holds nothing of an older one."""
 
     process: int
 
 
 @dataclass(frozen=True)
 class Retired:
-    """A process has ended with nothing in its hands, holds no block, and nobody holds one of its blocks."""
+    """A process has ended without items. It holds no block, and no process holds one of its blocks."""
 
     process: int
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """The consumer has stopped because of the interrupt. `items_delivered`: of the whole run so far."""
+    """The consumer has stopped because of the interrupt. `items_delivered` counts the whole run so far."""
 
     items_delivered: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """The consumer stands still, at `cursors`: one for each segment. It enters the seek that follows, next.
+    """The consumer stands still at `cursors`, one per segment. It will enter the seek that follows.
 
-    `rebuild_stateful`, `is_recovery` and `stream_state`: see `Seek`.
+    For `rebuild_stateful`, `is_recovery` and `stream_state`, see `Seek`.
     """
 
     cursors: Sequence[Cursor]
@@ -169,7 +170,7 @@ class Interrupt:
 
 @dataclass(frozen=True)
 class BeginEra:
-    """Make room for the blocks of an era. The memory of `dead_process` belongs to nobody from now on."""
+    """Make room for the blocks of an era. From now on no process owns the memory of `dead_process`."""
 
     era: int
     dead_process: int
@@ -185,7 +186,7 @@ class Start:
 
 @dataclass(frozen=True)
 class PublishSeek:
-    """Make a seek known to all ready workers. `cursors`: its cursor, by segment."""
+    """Publish a seek to all ready workers. `cursors` is its cursor split by segment."""
 
     seek: Seek
     cursors: Sequence[Cursor]
@@ -201,7 +202,7 @@ class SendSeek:
 
 @dataclass(frozen=True)
 class Wipe:
-    """Give back the memory of all eras before `era`, except the leased blocks."""
+    """Free the memory of all eras before `era`, except the leased blocks."""
 
     era: int
     leases: list[LeaseExtent]
@@ -214,12 +215,12 @@ class AskForCursor:
 
 @dataclass(frozen=True)
 class Settle:
-    """The consumer waits until the held bytes on the board are current, and goes on."""
+    """The consumer waits until the held bytes on the board are current, and continues."""
 
 
 @dataclass(frozen=True)
 class Fail:
-    """The iterating caller gets the failure. `full_arena`: it is an item that does not fit into it even alone."""
+    """The iterating caller gets the failure. `full_arena`: its item does not fit the arena even without others."""
 
     full_arena: ArenaFullEvent | None = None
 
@@ -229,11 +230,11 @@ Action = Interrupt | BeginEra | Start | PublishSeek | SendSeek | Wipe | AskForCu
 # ---------------------------------------------------------------------- the decision on a death
 
 DEFAULT_MAX_KILLS_PER_ITEM = 3
-"""How many workers an item may kill before it is poison, unless `retries` is set. One kill may have another cause."""
+"""The number of workers that an item kills before it is poison, unless `retries` is set. One kill may be chance."""
 _MAX_START_FAILURES = 3
-"""How many workers of a slot may die in a row while they build their stages. Kills from outside do not count."""
+"""The number of deaths in a row while workers of a slot build their stages. Kills from outside do not count."""
 _MIN_BACKOFF_S = 0.1
-"""Delay before the third quick restart of a slot; it doubles with each further one, up to `_MAX_BACKOFF_S`."""
+"""The delay before the third quick restart of a slot. It doubles with each further one, up to `_MAX_BACKOFF_S`."""
 _UNDELAYED_RESTARTS = 2
 _MAX_BACKOFF_S = 5.0
 _MIN_HEALTHY_UPTIME_NS = 1_000_000_000
@@ -242,15 +243,15 @@ _MAX_DEATHS_LISTED = 5
 
 
 class RestartPolicy:
-    """Decides on each death of a run from all deaths so far, and remembers what later seeks skip because of them.
+    """Decides on each death of a run from all deaths so far, and remembers the items that later seeks must skip.
 
     An item that kills one worker after another is poison: `on_error` decides whether the run skips it or fails. After
-    any other death the worker is restarted, up to `max_restarts` times a run: at once the first time, then with growing
-    delays.
+    any other death the worker is restarted, up to `max_restarts` times in a run: at once the first time, then with
+    growing delays.
     """
 
     def __init__(self, max_restarts: int, stateful_stage: str = "") -> None:
-        """`stateful_stage`: the name of a `stateful: true` stage, which cannot restart within an epoch; "": none."""
+        """`stateful_stage` names a stage with `stateful: true`, which cannot restart within an epoch; "" if none."""
         self._max_restarts = max_restarts
         self._stateful_stage = stateful_stage
         self._deaths: list[WorkerDeath] = []
@@ -261,7 +262,7 @@ class RestartPolicy:
         self._unbatched_ranges: set[tuple[int, str, int, int]] = set()
 
     def decide(self, death: WorkerDeath) -> float | str:
-        """Return the delay of the restart in seconds, or why the run fails."""
+        """Return the delay of the restart in seconds, or the reason why the run fails."""
         self._deaths.append(death)
         process = death.process_index
         if self._stateful_stage:
@@ -286,12 +287,12 @@ class RestartPolicy:
         if kill_count:
             subject = "its worker" if kill_count == 1 else f"it killed {kill_count} workers; the last one"
             self._poison_items[death.epoch, death.stage.name, death.key] = f"{subject} {death.cause}", kill_count
-        # Processed one by one, the item that kills is found.
+        # Process these items one by one, to find the item that kills.
         self._unbatched_ranges.update((death.epoch, death.stage.name, *suspects) for suspects in death.suspects)
         return self._compute_backoff_s(death)
 
     def _count_poison_kills(self, death: WorkerDeath) -> int:
-        """How many workers the item has killed, if it is poison; else 0."""
+        """Return the number of workers that the item has killed if it is poison; else 0."""
         if not death.key or death.suspects:
             return 0
         item_id = (death.epoch, death.stage.name, death.key)
@@ -327,7 +328,7 @@ class RestartPolicy:
         )
 
     def find_poison(self, epoch: int) -> list[ForcedSkip]:
-        """The items that have killed too many workers in this epoch."""
+        """Return the items that have killed too many workers in this epoch."""
         return [
             ForcedSkip(stage, key, error, kill_count)
             for (poison_epoch, stage, key), (error, kill_count) in sorted(self._poison_items.items())
@@ -335,7 +336,7 @@ class RestartPolicy:
         ]
 
     def find_unbatched_ranges(self, epoch: int) -> list[UnbatchedRange]:
-        """The items that are processed one by one instead of together."""
+        """Return the items that are processed one by one instead of together."""
         return [
             UnbatchedRange(stage, first, last)
             for range_epoch, stage, first, last in sorted(self._unbatched_ranges)
@@ -346,12 +347,12 @@ class RestartPolicy:
 # ---------------------------------------------------------------------- the machine
 
 _MAX_STALL_RECOVERIES = 2
-"""How many times in a row a stalled run is restarted from the last delivered item before it fails."""
+"""The number of times in a row that a stalled run restarts from the last delivered item before it fails."""
 
 
 @dataclass
 class WorkerRestart:
-    """A death that leads to a restart. `lost_ns`: from the death to the next delivered item; 0 until there is one."""
+    """A death with a restart. `lost_ns` is the time from the death to the next delivered item; 0 before that."""
 
     death: WorkerDeath
     due_ns: int
@@ -360,14 +361,14 @@ class WorkerRestart:
 
 @dataclass
 class StallRestart:
-    """A stall that was ended by a seek; no worker died. `lost_ns`: from its first moment to the next delivered item."""
+    """A stall that a seek ended; no worker died. `lost_ns` is the time from its start to the next delivered item."""
 
     stall: Stall
     lost_ns: int = 0
 
 
 class Recovery:
-    """The current seek, era and interrupt of a run, its restarts, and what decides on them."""
+    """The current seek, era and interrupt of a run, its restarts, and the decisions on them."""
 
     def __init__(
         self,
@@ -376,15 +377,15 @@ class Recovery:
         windows: Iterable[int],
         small_item_windows: Iterable[int],
     ) -> None:
-        """No generation has begun yet. The windows of the segments are in items: see `Seek`.
+        """Begin without a generation. The windows of the segments are in items: see `Seek`.
 
-        `processes`: those that enter eras, until others are `Added` or have `Retired`.
+        `processes` enter eras. `Added` and `Retired` change the set.
         """
         self.seek: Seek | None = None
         self.era = 0
         """The number of deaths that were followed by a restart."""
         self.interrupt: Failed | WorkerDeath | Stall | ArenaFullEvent | None = None
-        """Why the consumer must stop waiting for items: an error, a seek that is needed, or a full arena."""
+        """The reason why the consumer must stop waiting: an error, a needed seek, or a full arena."""
         self.restarts: list[WorkerRestart] = []
         self.stalls: list[StallRestart] = []
         self._policy = policy
@@ -410,16 +411,16 @@ class Recovery:
 
     @property
     def awaits_delivery(self) -> bool:
-        """Whether the first item of this generation has to be reported: the run has not recovered yet."""
+        """Whether the first item of this generation must be reported, because the run has not recovered yet."""
         return self._stall_count > 0 or (bool(self.restarts) and not self.restarts[-1].lost_ns)
 
     @property
     def next_start_ns(self) -> int | None:
-        """When the next restart is due; None if none is pending."""
+        """The time of the next restart; None if none is pending."""
         return min((restart.due_ns for restart in self._pending), default=None)
 
     def on(self, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one case for each event
-        """Take an event, and return what has to be done, in this order."""
+        """Handle an event, and return the actions to execute, in order."""
         match event:
             case WorkerDeath():
                 return self._on_death(event)
@@ -451,7 +452,7 @@ class Recovery:
             case _:
                 assert_never(event)
 
-    # ------------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------------ failures
 
     def _on_death(self, death: WorkerDeath) -> list[Action]:
         if self._has_failed_for_good:
@@ -469,7 +470,7 @@ class Recovery:
         return [BeginEra(self.era, death.process_index), *self._request_seek(death)]
 
     def _blame(self, death: WorkerDeath) -> WorkerDeath:
-        """A worker may still have been at an item of an epoch that was left: then it is nobody's fault."""
+        """Clear the blame if the worker was still at an item of an earlier epoch: then no item is at fault."""
         if death.epoch == self.epoch:
             return death
         return replace(death, epoch=self.epoch, key=(), item="", suspects=())
@@ -506,7 +507,7 @@ class Recovery:
         self.interrupt = event
         return [Interrupt()]
 
-    # ------------------------------------------------------------------ what the consumer does
+    # ------------------------------------------------------------------ the consumer
 
     def _on_stop(self, stop: Stopped) -> list[Action]:
         if isinstance(self.interrupt, Failed):
@@ -516,13 +517,13 @@ class Recovery:
         return [] if self.interrupt is None else [AskForCursor()]
 
     def _make_room(self, event: ArenaFullEvent, items_delivered: int) -> Action:
-        """Halve the windows; once they are 1, fail unless an item was delivered since the last time."""
+        """Halve the windows. Once they are 1, fail unless an item was delivered since the last time."""
         # Smaller windows need less memory, and items delivered since the last time have made room.
         if self._halve_windows() or items_delivered > self._items_at_full_arena:
             self._items_at_full_arena = items_delivered
             self._has_settled = False
             return AskForCursor()
-        if not self._has_settled:  # items may still be on their way, and the held bytes on the board may be old
+        if not self._has_settled:  # items may still be in transit, and the held bytes on the board may be old
             self._has_settled = True
             return Settle()
         return Fail(event)
@@ -554,7 +555,7 @@ class Recovery:
         return [PublishSeek(self.seek, answer.cursors)]
 
     def _on_delivery(self, delivery: Delivered) -> list[Action]:
-        if isinstance(self.interrupt, WorkerDeath | Stall):  # it is an item from before the seek
+        if isinstance(self.interrupt, WorkerDeath | Stall):  # an item from before the seek
             return []
         self._stall_count = 0
         for restart in self.restarts:
@@ -563,7 +564,7 @@ class Recovery:
             stalled.lost_ns = stalled.lost_ns or delivery.at_ns - stalled.stall.at_ns + stalled.stall.stalled_ns
         return []
 
-    # ------------------------------------------------------------------ how it goes on
+    # ------------------------------------------------------------------ continuing
 
     def _on_tick(self, tick: Ticked) -> list[Action]:
         due = [restart for restart in self._pending if restart.due_ns <= tick.at_ns]

@@ -1,11 +1,11 @@
-"""Adds workers to a stage and takes them away while the run goes on.
+"""Adds and removes workers of a stage during the run.
 
-On the supervisor's thread, but for `request` and `count`. What is asked for is a number of workers for a group; from
-there on each group makes one change at a time. A new worker joins the readers of its hop when it has entered the
-current seek. A worker that retires takes no more items, finishes those in its hands, waits until nobody uses its
-memory, and exits: nothing is computed again.
+Everything runs on the supervisor's thread, except `request` and `count`. A request is a number of workers for a group.
+Each group then makes one change at a time. A new worker joins the readers of its hop when it has entered the current
+seek. A retiring worker takes no more items, finishes its current ones, waits until no process uses its memory, and
+exits: nothing is computed again.
 
-Only a worker that has never been ready may fail without an end of the run, or a recovery: it has read nothing.
+A worker that was never ready may fail without ending the run and without a recovery, because it has read nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from stagepipe.timing import ProcessCounter, ProcessState
 
 _log = logging.getLogger("stagepipe")
 _change_log = logging.getLogger("stagepipe.workers")
-"""A line for each change, which `--log-json` writes too."""
+"""Logs a line for each change, which `--log-json` writes too."""
 
 
 @dataclass(frozen=True)
 class ChangeCause:
-    """Why a number of workers changes. `gain`: how much faster the run is expected to be; 0.2 is a fifth."""
+    """The cause of a change. `gain` is the expected speed-up of the run; 0.2 is a fifth."""
 
     reason: str = ""
     gain: float = 0.0
@@ -38,15 +38,15 @@ class ChangeCause:
 
 @dataclass(kw_only=True)
 class WorkerChange:
-    """A worker more or less. Times are those of `perf_counter_ns`.
+    """One worker more or less. Times are from `perf_counter_ns`.
 
-    `done_ns`: when the new worker was ready, or the old one was told to take no more items; 0 before. With a `failure`
-    nothing has changed.
+    `done_ns` is the time at which the new worker was ready, or the old one was told to take no more items; 0 before.
+    With a `failure`, nothing has changed.
     """
 
     group: int
     stage: str
-    workers: int  # after it
+    workers: int  # after the change
     delta: int  # 1 or -1
     asked_ns: int
     cause: ChangeCause
@@ -76,12 +76,12 @@ class WorkerScaling:
         self._wanted = [process.workers for process in plan.processes]
         self._causes = [ChangeCause() for _ in plan.processes]
         self._moving: set[int] = set()
-        """The groups that may not have as many as wanted yet."""
+        """The groups that may not have the wanted number yet."""
         self._requests: deque[tuple[int, int, ChangeCause]] = deque()
         self._starting: dict[int, WorkerChange] = {}
         """By process index."""
         self._retiring: set[int] = set()
-        """The process indices of those that were told so. They leave when nobody uses their memory."""
+        """The process indices of retiring workers. They leave when no process uses their memory."""
         self.changes: list[WorkerChange] = []
         """Oldest first."""
 
@@ -90,18 +90,18 @@ class WorkerScaling:
         return self._worker_pool.workers
 
     def request(self, group: int, workers: int, cause: ChangeCause) -> None:
-        """Ask for a number of workers; the nearest possible one is taken. From any thread."""
+        """Request a number of workers, limited to the possible numbers. From any thread."""
         self._requests.append((group, min(max(workers, 1), len(self._slots[group])), cause))
 
     def count(self, group: int) -> int:
-        """Return how many workers a group has, or will have soon. From any thread."""
+        """Return the number of workers that a group has, or will have soon. From any thread."""
         requested = [workers for of, workers, _ in list(self._requests) if of == group]
         return requested[-1] if requested else self._wanted[group]
 
     # ------------------------------------------------------------------ on the supervisor's thread
 
     def step(self, era: int) -> list[WorkerProcess]:
-        """Begin the changes that can begin now. Returns the workers that were started, in `era`."""
+        """Begin the changes that can begin now. Returns the started workers. They begin in `era`."""
         while self._requests:
             group, workers, cause = self._requests.popleft()
             self._wanted[group] = workers
@@ -132,7 +132,7 @@ class WorkerScaling:
         ]
 
     def _add(self, group: int, workers: int, era: int) -> WorkerProcess | None:
-        """Start a worker in the first empty slot; None where a worker that retires still has the only one."""
+        """Start a worker in the first empty slot; None if retiring workers still occupy all slots."""
         slot = next((slot for slot in self._slots[group] if slot.process_index not in self._workers), None)
         if slot is None:
             return None
@@ -171,7 +171,7 @@ class WorkerScaling:
         return change
 
     def handle_ready(self, worker: WorkerProcess) -> None:
-        """A worker has built its stages. The successor of one that died while it retired retires in its place."""
+        """Handle a worker that has built its stages. The successor of a worker that died while retiring retires too."""
         process_index = worker.slot.process_index
         change = self._starting.pop(process_index, None)
         if change is not None:
@@ -180,7 +180,7 @@ class WorkerScaling:
             self._tell_to_retire(process_index)
 
     def takes_failure(self, event: FailureEvent) -> bool:
-        """Whether a failure is that of a worker that was added and cannot be built: the run goes on without it."""
+        """Whether the failed worker was added and cannot be built: the run then continues without it."""
         if event.generation or event.process not in self._starting:
             return False
         worker = self._workers[event.process]
@@ -189,7 +189,7 @@ class WorkerScaling:
         return True
 
     def takes_exit(self, worker: WorkerProcess, era: int) -> bool:
-        """Whether the exit of a worker needs no recovery: it has retired, in `era`, or was added and never ready."""
+        """Whether an exit needs no recovery, because the worker has retired, in `era`, or was added and never ready."""
         slot = worker.slot
         state = self._resources.board.region(slot.process_index)[ProcessCounter.PROCESS_STATE]
         if slot.process_index in self._retiring and worker.poll() == 0 and state == ProcessState.STOPPED:
@@ -203,7 +203,7 @@ class WorkerScaling:
         return True
 
     def _give_up(self, slot: WorkerSlot, failure: str) -> None:
-        """A worker cannot be added. Its group stays as it is until the next request."""
+        """Give up adding a worker. Its group stays unchanged until the next request."""
         change = self._starting[slot.process_index]
         if change.failure:
             return

@@ -1,10 +1,10 @@
-"""The Supervisor of a run: it owns the parts of a run from start to end, and runs its thread.
+"""The Supervisor of a run: it owns the parts of a run from start to end, and runs a thread.
 
-In the caller's process. The thread works while the caller is busy with an item: it passes each event of a worker on to
-the part that it concerns, reaps the dead, and makes the checks that are due.
+This is in the caller's process. The thread works while the caller is busy with an item: it passes each event of a
+worker to the part that handles it, handles deaths, and makes the checks that are due.
 
-Any thread may queue commands, which wakes the supervisor's thread. Only that thread sends them and receives events: a
-ZeroMQ socket belongs to one thread at a time.
+Any thread may queue commands, which wakes the supervisor's thread. Only that thread sends commands and receives events:
+a ZeroMQ socket belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ class ControlServer:
         self.wake_event.set()
 
     def send_queued(self) -> None:
-        """Send all queued commands. Commands to workers that are gone are dropped."""
+        """Send all queued commands. Drops commands to workers that are gone."""
         while self._outbox:
             process_index, encoded_command = self._outbox.popleft()
             with contextlib.suppress(zmq.Again):
                 self.socket.send_multipart((str(process_index).encode(), encoded_command), zmq.NOBLOCK)
 
     def receive_events(self, timeout_s: float = 0.0) -> Iterator[WorkerEvent]:
-        """The events that have arrived, or arrive within `timeout_s`."""
+        """Yield the events that have arrived, or arrive within `timeout_s`."""
         deadline = monotonic() + timeout_s
         for _ in range(_MAX_EVENTS_PER_READ):  # a flood of events must not starve the supervisor's other work
             if not self.socket.poll(max(int(1000 * (deadline - monotonic())), 0)):
@@ -116,7 +116,7 @@ class ControlServer:
 
 
 _MAX_STATES: Final = 128
-"""At 20 states per second, the last 6 s of reading are kept whole, and what is older more and more sparsely."""
+"""At 20 states per second, this keeps all states of the last 6 s, and ever fewer of the older ones."""
 
 
 class StreamStates:
@@ -140,9 +140,9 @@ class StreamStates:
         return not self._items
 
     def add(self, epoch: int, item: int, state: StreamState) -> None:
-        """Add the state before item `item` of this rank. States of an earlier epoch are dropped.
+        """Add the state before item `item` of this rank. Drops the states of earlier epochs.
 
-        In an epoch a stream yields the same items each time, so a state stays valid after a seek.
+        Within an epoch a stream yields the same items each time, so a state stays valid after a seek.
         """
         if epoch != self._epoch:
             self._epoch = epoch
@@ -158,20 +158,21 @@ class StreamStates:
             del self._states[1:-1:2]
 
     def find(self, epoch: int, item: int) -> StreamState | None:
-        """Return the state that is nearest before item `item`; None if there is none."""
+        """Return the last state at or before item `item`; None if there is none."""
         index = bisect_right(self._items, item) if epoch == self._epoch else 0
         return self._states[index - 1] if index else None
 
 
 _ARENA_FULL_SETTLE_S = 0.15
-"""Workers publish their held bytes every 100 ms (`_FLUSH_INTERVAL_NS`): after this wait all of them are current."""
+"""Workers publish their held bytes every 100 ms (`_FLUSH_INTERVAL_NS`), so after this wait all are current."""
 _log = logging.getLogger("stagepipe")
 
 
 class RecoveryCoordinator:
-    """Turns what happens into the events of a Recovery, and executes its actions. Thread-safe.
+    """Turns occurrences into events of a Recovery, and executes its actions. Thread-safe.
 
-    One lock guards the machine and what its actions change, so that a seek is published before the next event counts.
+    One lock guards the machine and the effects of its actions, so that a seek is published before the next event
+    counts.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class RecoveryCoordinator:
         workers: Mapping[int, WorkerProcess],
         send_command: Callable[[int, bytes], None],
     ) -> None:
-        """`workers` is a live mapping. `send_command` sends an encoded command to a worker. Both by process index."""
+        """`workers` is a live mapping. `send_command` sends an encoded command. Both use process indexes."""
         self._plan = plan
         self._resources = resources
         self._dead_letters = dead_letters
@@ -206,15 +207,15 @@ class RecoveryCoordinator:
         self.restarts = self._machine.restarts
         """The deaths that led to a restart, oldest first."""
         self.stalls = self._machine.stalls
-        """The stalls that were ended by a seek, oldest first."""
+        """The stalls that a seek ended, oldest first."""
 
     def on(self, event: Event) -> list[Action]:
-        """Take an event, and do what follows. Returns the actions that are left to the thread that calls."""
+        """Handle an event and execute its actions. Returns the actions that the calling thread must execute."""
         with self._lock:
             return [action for action in self._machine.on(event) if not self._execute(action)]
 
     def _execute(self, action: Action) -> bool:
-        """Return False for an action that is left to the thread that calls."""
+        """Execute an action. Returns False if the calling thread must execute it."""
         match action:
             case Interrupt():
                 self._resources.consumer_wake_event.set()
@@ -247,7 +248,7 @@ class RecoveryCoordinator:
         encoded_seek = encode_message(seek)
         is_on_board = board.publish_seek(seek.generation, encoded_seek)
         board.generation = seek.generation
-        for process_index, worker in list(self._workers.items()):  # one that becomes ready later is sent the seek then
+        for process_index, worker in list(self._workers.items()):  # one that becomes ready later gets the seek then
             if worker.is_ready and is_on_board:
                 # A wake event involves two threads fewer than the control channel.
                 self._resources.worker_wake_events[process_index].set()
@@ -263,7 +264,7 @@ class RecoveryCoordinator:
     def resolve_interrupt(self, items_delivered: int) -> bool:
         """Whether the consumer must now seek to its cursor. Raises the RunError of a failure.
 
-        `items_delivered`: by the whole run so far. The consumer has published its held bytes on the board.
+        `items_delivered` counts the whole run so far. The consumer must have published its held bytes on the board.
         """
         for action in self.on(Stopped(items_delivered)):
             if isinstance(action, Settle):
@@ -273,17 +274,18 @@ class RecoveryCoordinator:
                 board, slots = self._resources.board, self._resources.slots
                 raise make_arena_full_error(action.full_arena, self._plan, board, slots)
             if self.failure is not None:
-                raise self.failure  # no local holds it: its traceback holds this frame, and the frame all memory
+                raise self.failure  # not in a local: the traceback would hold this frame, and the frame all memory
             return True
         return False
 
     def begin_generation(
         self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True, is_recovery: bool = False
     ) -> Seek:
-        """Name `cursor` under a new generation, send it to all ready workers, and return the seek. Does not wait.
+        """Publish `cursor` under a new generation to all ready workers, and return the seek. Does not wait.
 
-        The consumer has stopped, and enters the seek next. `rebuild_stateful`: stages with `stateful: true` are built
-        again; False only where the seek follows the natural end of an epoch. `is_recovery`: the iteration goes on.
+        The consumer has stopped, and enters the seek next. With `rebuild_stateful`, stages with `stateful: true` are
+        rebuilt; False only if the seek follows the natural end of an epoch. With `is_recovery`, the iteration
+        continues.
         """
         *earlier, last = split_by_segment(cursor, len(self._plan.segments))
         cursors = [*earlier, replace_fields(last, stream_state=None)]
@@ -301,7 +303,7 @@ class RecoveryCoordinator:
             )
         )
         seek = self._machine.seek
-        assert seek is not None  # noqa: S101 - only the consumer's thread, this one, makes another
+        assert seek is not None  # noqa: S101 - only this thread, the consumer's, makes another
         return seek
 
     @property
@@ -311,15 +313,15 @@ class RecoveryCoordinator:
 
     @property
     def awaits_delivery(self) -> bool:
-        """Whether the first item of this generation has to be reported by `record_delivery`."""
+        """Whether the first item of this generation must be reported by `record_delivery`."""
         return self._machine.awaits_delivery
 
     def record_delivery(self) -> None:
-        """An item was delivered: the run has recovered from the deaths so far, and is not stalled."""
+        """Record a delivered item: the run has recovered from the deaths so far, and is not stalled."""
         self.on(Delivered(perf_counter_ns()))
 
     def add_consumer_arena(self) -> None:
-        """Give the caller's process an arena and a release pipe, so that it can send items to processes of its own."""
+        """Give the caller's process an arena and a release pipe, so that it can send items to its own processes."""
         with self._lock:
             self._resources.add_consumer_arena(self._machine.era)
 
@@ -336,17 +338,17 @@ class RecoveryCoordinator:
         self.on(Failed(error))
 
     def record_era_entry(self, process_index: int, era: int, leases: list[LeaseExtent]) -> None:
-        """A process has entered `era`, with these leases on older blocks."""
+        """Record that a process has entered `era`, with these leases on older blocks."""
         self.on(StaleLeasesEvent(process=process_index, era=era, leases=leases))
 
     def record_stream_state(self, event: StreamStateEvent) -> None:
-        """The source's stream has reported its state."""
+        """Record the state that the source's stream has reported."""
         with self._lock:
             if self._machine.seek is not None and event.epoch == self._machine.epoch:
                 self._stream_states.add(event.epoch, event.item, event.state)
 
     def add_stream_state(self, cursor: Cursor) -> Cursor:
-        """Return `cursor`, a cursor of the current epoch, with the nearest state of the source's stream, if any."""
+        """Return `cursor`, which is in the current epoch, with the nearest state of the source's stream, if any."""
         with self._lock:
             if self._machine.seek is None or self._stream_states.is_empty:
                 return cursor
@@ -354,25 +356,25 @@ class RecoveryCoordinator:
             return replace_fields(cursor, stream_state=self._stream_states.find(self._machine.epoch, source_item))
 
     def forget_failure(self) -> None:
-        """Drop the error, whose traceback refers to the run. Call at the very end."""
+        """Drop the error, whose traceback refers to the run. Call it at the very end."""
         self._machine.interrupt = None
 
     # ------------------------------------------------------------------ called by the supervisor's thread
 
     def handle_ready(self, worker: WorkerProcess) -> None:
-        """A worker has built its stages: it gets the current seek."""
+        """Send the current seek to a worker that has built its stages."""
         worker.ready_at_ns = perf_counter_ns()
-        worker.is_ready = True  # before the event: a seek that is published meanwhile must not pass it by
+        worker.is_ready = True  # before the event: a concurrent seek must not miss the worker
         self.on(Ready(worker.slot.process_index))
 
     def handle_stall(self, stall: Stall) -> None:
-        """Nothing moves: a seek drops the items in flight and processes them again. If that did not help, fail."""
+        """Handle a stalled run: a seek processes the items in flight again. If that did not help, the run fails."""
         self.on(stall)
         if self._machine.interrupt is stall:
             _log.warning("%s; restarting from the last delivered item", stall.description)
 
     def handle_death(self, worker: WorkerProcess) -> None:
-        """A worker has exited: restart it in a new era and ask for a seek, or fail."""
+        """Handle the exit of a worker: restart it in a new era and request a seek, or fail."""
         slot = worker.slot
         died_at_ns = perf_counter_ns()
         region = self._resources.board.region(slot.process_index)
@@ -384,7 +386,7 @@ class RecoveryCoordinator:
         suspects = [(key[0], last_item_plus_one - 1)] if key and last_item_plus_one else []
         if len(in_progress) > 1 and not worker.timed_out_key:
             suspects = [(number, number) for number in sorted({each[0] for each in in_progress})]
-        # Its ready event may not have arrived, so the board counts too.
+        # Its ready event may not have arrived, so look at the board too.
         was_ready = worker.is_ready or region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING
         self.on(
             WorkerDeath(
@@ -413,24 +415,24 @@ class RecoveryCoordinator:
         return self._oom_kill_count > previous_count
 
     def limit_wait_s(self, max_wait_s: float) -> float:
-        """`max_wait_s`, or less if a restart is due before."""
+        """Return `max_wait_s`, or less if a restart is due earlier."""
         due_ns = self._machine.next_start_ns
         return max_wait_s if due_ns is None else max(min(max_wait_s, (due_ns - perf_counter_ns()) / 1e9), 0.0)
 
     def take_due_starts(self) -> list[Start]:
-        """Return the workers that have to be started again now."""
+        """Return the workers that must be restarted now."""
         return [action for action in self.on(Ticked(perf_counter_ns())) if isinstance(action, Start)]
 
 
 _ERROR_BACKOFF_S = 0.5
-"""Pause after an error of the thread itself, so that one that repeats does not spin."""
+"""The pause after an error of the thread itself, so that a repeated error does not spin."""
 _THREAD_JOIN_TIMEOUT_S = 5.0
 _REAP_TIMEOUT_S = 0.2
 _FINAL_EVENTS_TIMEOUT_S = 0.02
 
 
 class EventLoop:
-    """Waits for events, deaths and due checks, one at a time, until `stop`. It keeps the events that others ask for."""
+    """Waits for events, deaths and due checks until `stop`, and handles them. Keeps the events for other modules."""
 
     def __init__(  # noqa: PLR0917 - the parts of the supervisor that its thread drives
         self,
@@ -454,15 +456,15 @@ class EventLoop:
         self._attach_listener = attach_listener
         self._attach_fd = -1 if attach_listener is None else attach_listener.fd
         self.ready_events: dict[int, ReadyEvent] = {}
-        """The newest of each worker that has been ready, by process index."""
+        """The newest event of each worker that has been ready, by process index."""
         self.source_identity: SourceIdentity | None = None
-        """What the source read when it was first built: a successor may find changed files."""
+        """The data of the source when it was first built. A successor may find changed files."""
         self.probe_samples: dict[int, list[ProbeSample]] = {}
-        """What a probe run has measured, by process index."""
+        """The measurements of a probe run, by process index."""
         self.item_digests: dict[str, dict[Key, ItemDigestEvent]] = {}
-        """What a determinism check has recorded, by process name and item."""
+        """The digests of a determinism check, by process name and item."""
         self.on_check: list[Callable[[], None]] = []
-        """Each is called several times a second, and with each event."""
+        """Functions to call several times a second, and with each event."""
         self._poller = zmq.Poller()
         self._workers_by_pidfd: dict[int, WorkerProcess] = {}
         self._is_ending = False
@@ -470,7 +472,7 @@ class EventLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. The commands that are queued are sent before."""
+        """Send the queued commands, then end the thread."""
         self._is_ending = True
         self._control_server.wake_event.set()
         self._thread.join(timeout=_THREAD_JOIN_TIMEOUT_S)
@@ -487,7 +489,7 @@ class EventLoop:
         while not self._is_ending:
             try:
                 self._run_once()
-            except Exception as error:  # noqa: BLE001 - any error here must end the run, or the caller waits for ever
+            except Exception as error:  # noqa: BLE001 - any error here must end the run, or the caller waits forever
                 message = f"the supervisor failed: {format_error(error)}"
                 self._recovery.fail(RunError(message, trace=format_user_traceback(error)))
                 sleep(_ERROR_BACKOFF_S)
@@ -564,7 +566,7 @@ class EventLoop:
         if self._worker_pool.is_stopping:
             return
         worker.wait(_REAP_TIMEOUT_S)
-        for event in self._control_server.receive_events(_FINAL_EVENTS_TIMEOUT_S):  # what it sent before its death
+        for event in self._control_server.receive_events(_FINAL_EVENTS_TIMEOUT_S):  # sent before its death
             self._handle_event(event)
         if not self._scaling.takes_exit(worker, self._recovery.era):
             self._recovery.handle_death(worker)
@@ -591,13 +593,13 @@ class Supervisor:
     """The processes of a run. `close` ends them all and closes every descriptor."""
 
     def __init__(self, plan: Plan, on_output: OutputCallback = forward_output, *, is_traced: bool = False) -> None:
-        """Start all workers at once. What they print and log goes to `on_output`. `is_traced`: each has a trace.
+        """Start all workers at once. `on_output` gets their output and logs. With `is_traced`, each process has a trace.
 
-        Raises OSError if a resource cannot be made or a worker cannot be started.
+        Raises OSError if a resource cannot be created or a worker cannot be started.
         """
         self.plan = plan
         self.started_ns = perf_counter_ns()
-        """When the start of the run began: the time until its workers run counts."""
+        """When the start of the run began. The time until the workers run counts too."""
         with contextlib.ExitStack() as exit_stack:
             self.resources = RunResources(plan, is_traced=is_traced)
             exit_stack.callback(self.resources.close)
@@ -653,7 +655,7 @@ class Supervisor:
         self._control_server.wake_event.set()
 
     def count_workers(self, group: int) -> int:
-        """Return how many workers a process of the plan has, or will have soon. From any thread."""
+        """Return the number of workers that a process of the plan has, or will have soon. From any thread."""
         return self._scaling.count(group)
 
     @property
@@ -668,19 +670,19 @@ class Supervisor:
 
     @property
     def probe_samples(self) -> dict[int, list[ProbeSample]]:
-        """What a probe run has measured, by process index."""
+        """The measurements of a probe run, by process index."""
         return self._event_loop.probe_samples
 
     @property
     def item_digests(self) -> dict[str, dict[Key, ItemDigestEvent]]:
-        """What a determinism check has recorded, by process name and item."""
+        """The digests of a determinism check, by process name and item."""
         return self._event_loop.item_digests
 
     def wait_for_epoch_length(self) -> int | None:
-        """The number of items of an epoch; None if it is unknown.
+        """Return the number of items of an epoch; None if it is unknown.
 
-        Waits until all stages are built: stages that load a model for a minute make it take a minute. Raises RunError
-        if the run fails before.
+        Waits until all stages are built, which takes as long as the slowest one loads its model. Raises RunError if the
+        run fails earlier.
         """
         ready_events = self._event_loop.ready_events
         while not ready_events.keys() >= {
@@ -694,7 +696,7 @@ class Supervisor:
         return count_outputs(ready_events[0].epoch_items, cardinalities[1:])
 
     def wait_for_source(self) -> SourceIdentity | None:
-        """Return what the source read when it was first built, which this waits for; None if the run has failed."""
+        """Return the data of the source when it was first built, after waiting for that; None if the run has failed."""
         while self._event_loop.source_identity is None:
             if self.recovery.failure is not None or self._worker_pool.is_stopping:
                 return None
@@ -719,7 +721,7 @@ class Supervisor:
         return slow_workers
 
     def close(self) -> list[str]:
-        """Stop the workers if they still run, then close all resources. Returns what `stop` returns."""
+        """Stop the workers if they still run, then close all resources. Returns the result of `stop`."""
         slow_workers = self.stop()
         self._exit_stack.close()
         return slow_workers

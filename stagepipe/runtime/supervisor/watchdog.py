@@ -4,7 +4,7 @@ Runs on the supervisor's thread, in the caller's process. It only reads the boar
 
 An item ages while its worker runs the stage's code. It does not age while the worker waits (a waiting worker updates
 its heartbeat) or is stopped. Nor does it age while the machine sleeps or this process is stopped: one check counts at
-most two check intervals, however long the previous check is ago. A worker with a debugger in it is never killed.
+most two check intervals, however long ago the previous check was. A worker with an attached debugger is never killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stagepipe.timing import AWAITING, Board, ProcessCounter, ProcessRegion, Pro
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
-    """What a worker is doing. With `item` set and `item_age_ns` 0 it waits to send the item."""
+    """The current activity of a worker. With `item` set and `item_age_ns` 0, it waits to send the item."""
 
     name: str
     is_stopped: bool = False
@@ -33,7 +33,7 @@ class WorkerStatus:
     starting_ns: int = 0
     item: str = ""
     item_age_ns: int = 0
-    other_work_ns: int = 0  # busy for so long without a current item: collating a batch, rebuilding a stage
+    other_work_ns: int = 0  # time of work without a current item: collating a batch, rebuilding a stage
 
     @property
     def is_working(self) -> bool:
@@ -52,7 +52,7 @@ def is_deadlocked(statuses: Sequence[WorkerStatus]) -> bool:
 
 
 def describe_stall(statuses: Sequence[WorkerStatus], stalled_ns: int) -> str:
-    """The text of the warning: the busy workers first, then those that wait to send an item, then the idle ones.
+    """Return the text of the warning: busy workers first, then those that wait to send an item, then idle ones.
 
     >>> decode = WorkerStatus(name="decode/0", item="7", item_age_ns=12 * 10**9)
     >>> describe_stall([WorkerStatus(name="source/0"), decode, WorkerStatus(name="batch/0")], 10 * 10**9)
@@ -102,12 +102,12 @@ class MemoryPressureMonitor:
 
 
 def compute_wanted_bytes(item_bytes: int, window_items: int) -> int:
-    """The `memory` that holds a whole window, in bytes: whole MiB."""
+    """Return the `memory` that holds a whole window, in bytes, rounded up to MiB."""
     return -int(-window_items * item_bytes / IN_FLIGHT_MEMORY_FRACTION // (1 << 20)) << 20
 
 
 def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: int, plan: Plan) -> str:
-    """The text of the warning: how much `memory` the window needs."""
+    """Return the text of the warning: how much `memory` the window needs."""
     wanted_mib = compute_wanted_bytes(item_bytes, window_items) >> 20
     return (
         f"each item in flight takes about {format_bytes(item_bytes)} of shared memory, so only {fitting_items} of a "
@@ -117,7 +117,7 @@ def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: 
 
 
 def make_arena_full_error(event: ArenaFullEvent, plan: Plan, board: Board, slots: Iterable[WorkerSlot]) -> RunError:
-    """The error that ends the run: an item does not fit into shared memory even as the only one in flight."""
+    """Return the error for an item that does not fit into shared memory even as the only one in flight."""
     holder = _describe_largest_holder(event, plan, board, slots)
     return RunError(
         f"stage {event.stage}, worker {event.worker}, item {event.item or '?'}: {event.error}, and only one item is "
@@ -129,7 +129,7 @@ def make_arena_full_error(event: ArenaFullEvent, plan: Plan, board: Board, slots
 
 
 def _describe_largest_holder(event: ArenaFullEvent, plan: Plan, board: Board, slots: Iterable[WorkerSlot]) -> str:
-    """Which process holds most of the shared memory; "" if none holds an eighth of it."""
+    """Name the process that holds most of the shared memory; "" if none holds an eighth of it."""
     held_bytes = {slot.name: board.region(slot.process_index)[ProcessCounter.HELD_BYTES] for slot in slots}
     sender_name = next(slot.name for slot in slots if slot.process_index == event.process)
     held_bytes[sender_name] = max(held_bytes[sender_name], event.held_bytes)
@@ -150,19 +150,19 @@ _CONSUMER_HEARTBEAT_MAX_AGE_NS = 1_000_000_000
 _IDLE_HEARTBEAT_MAX_AGE_NS = 2_000_000_000
 """A waiting worker updates its heartbeat four times a second. With an older heartbeat it works, if not on an item."""
 _MIN_TIMEOUT_NS = 500_000_000
-"""Lower bound of `timeout`: a worker that waits for room downstream updates its heartbeat every 0.25 s."""
+"""The lower bound of `timeout`: a worker that waits for room downstream updates its heartbeat every 0.25 s."""
 _MEMORY_SAMPLE_INTERVAL_NS = 1_000_000_000
 _STALL_WARNING_AFTER_NS = 10_000_000_000
-"""Log a warning when nothing has moved for so long while the consumer waits; the next one after twice the time."""
+"""The stall, while the consumer waits, after which a warning is logged. The next warning comes after twice the time."""
 _START_WARNING_AFTER_NS = 20_000_000_000
-"""While a worker starts: imports and models take long on a busy machine."""
+"""The same while a worker starts, because imports and models take long on a busy machine."""
 _STALL_RECOVERY_AFTER_NS = 30_000_000_000
-"""Seek to the last delivered item when nothing has moved for so long and no worker is busy."""
+"""The stall without a busy worker after which the run seeks to the last delivered item."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WorkerObservation:
-    """What a process was doing at the last check, and for how long."""
+    """The activity of a process at the last check, and its duration."""
 
     key: Key = ()
     stage_index: int = 0
@@ -170,17 +170,17 @@ class _WorkerObservation:
     item_age_ns: int = 0
     starting_ns: int = 0
     ages_ns: Mapping[tuple[Key, int], int] = field(default_factory=dict)
-    """Of items in progress on threads, by key and by when the stage's code went on with it; `key` is the oldest."""
+    """Of items in progress on threads, by key and time at which the stage's code last resumed. `key` is the oldest."""
     is_awaiting: bool = False
-    """Whether no code works on any of them: what waits is limited by its worker."""
+    """Whether no code works on any of them. Then the worker itself limits the waits."""
 
     def count_overdue(self, limit_ns: int) -> int:
-        """Return how many of the items on threads have been worked on for longer."""
+        """Return how many items on threads the stage's code has worked on for longer."""
         return sum(since != AWAITING and age_ns > limit_ns for (_, since), age_ns in self.ages_ns.items())
 
 
 class Watchdog:
-    """Checks all workers at intervals. Used on the supervisor's thread only."""
+    """Checks all workers at intervals. Only the supervisor's thread uses it."""
 
     def __init__(self, plan: Plan, board: Board, workers: Mapping[int, WorkerProcess]) -> None:
         """`workers` is the live mapping of the worker pool: a restarted worker replaces its predecessor in it."""
@@ -204,7 +204,7 @@ class Watchdog:
 
     @property
     def time_to_next_check_s(self) -> float:
-        """Seconds until the next check is due."""
+        """The seconds until the next check is due."""
         return max(self._check_interval_ns - (monotonic_ns() - self._checked_at_ns), 0) / 1e9
 
     def check(self) -> Stall | None:
@@ -249,14 +249,14 @@ class Watchdog:
             limit_ns = max(stage.timeout_ns or 0, _MIN_TIMEOUT_NS)
             if stage.timeout_ns and is_running and observation.item_age_ns > limit_ns:
                 limit = f"its `timeout` of {format_ns(stage.timeout_ns)}"
-                # Code that keeps the interpreter's lock stops all threads: then nobody knows which of them it is.
+                # Code that holds the interpreter's lock stops all threads, so the item at fault is unknown.
                 key = observation.key if observation.count_overdue(limit_ns) == 1 else ()
                 if not self._is_debugged(worker, limit):
                     worker.kill_after_timeout(f"exceeded {limit} and was killed", key)
         self._observations_by_pid[worker.pid] = observation
 
     def _is_debugged(self, worker: WorkerProcess, limit: str) -> bool:
-        """Whether a debugger keeps a worker alive that is over its limit. Says so once."""
+        """Whether a debugger keeps a worker alive beyond its limit. Logs it once."""
         if worker.pid not in self._debugged_pids:
             if not worker.is_debugged:
                 return False
@@ -313,7 +313,7 @@ class Watchdog:
         return None
 
     def _compute_progress_hash(self) -> int:
-        """A number that changes whenever an item moves."""
+        """Return a number that changes whenever an item moves."""
         board = self._board
         counters = [board.generation, board.read_consumed(len(self._plan.segments) - 1, board.generation) or 0]
         for process_index in self._workers:
@@ -340,7 +340,7 @@ class Watchdog:
 
 
 def _observe_slots(region: ProcessRegion, previous: _WorkerObservation, elapsed_ns: int) -> _WorkerObservation:
-    """Observe the items of a worker's threads: each ages by itself, whatever the main thread does."""
+    """Observe the items of a worker's threads. Each ages separately, whatever the main thread does."""
     running = [(slot.key, slot.running_since_ns) for slot in region.slots]
     ages_ns = {
         each: previous.ages_ns[each] + elapsed_ns if each in previous.ages_ns else 0 for each in running if all(each)
