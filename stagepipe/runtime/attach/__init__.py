@@ -1,7 +1,7 @@
-"""How another process comes into a run: a private folder with a socket, which hands descriptors to the same user.
+"""Attaches another process to a run: a socket in a private folder hands descriptors to the same user.
 
-sockets  the folder of the sockets, who is at the other end, and descriptors sent over them; also for the fork server
-run      both ends: what a run tells of itself, its listener, and the client that finds runs and attaches to them
+sockets  the folder of the sockets, the identity of the peer, and sending descriptors; also for the fork server
+run      both ends: a run's description, its listener, and the client that finds runs and attaches to them
 
 The interface is lazy, because the fork server starts before NumPy is imported, which `run` needs.
 """

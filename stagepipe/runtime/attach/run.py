@@ -1,11 +1,11 @@
-"""A run that other processes attach to, at both ends.
+"""A run to which other processes attach, at both ends.
 
-The run's end is one socket. In the caller's process, the supervisor's thread serves it: it tells who asks what the run
-is (RunDescription, with no argument of a stage) and hands out descriptors. The other end finds the runs of this user
-and attaches to them, in the process of `stagepipe top`.
+The run's end is one socket. The supervisor's thread, in the caller's process, serves it: it sends the description of
+the run (RunDescription, without arguments of stages) and descriptors. The other end, in the process of `stagepipe top`,
+finds the runs of this user and attaches to them.
 
-The socket is the only thing of a run that has a name. The run sends without waiting, and reads nothing: a process that
-attaches cannot hold it up.
+Only the socket of a run has a name. The run sends without waiting, and reads nothing, so an attaching process cannot
+block it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from stagepipe.timing import LAYOUT_VERSION, Board, BoardLayout, read_layout_ver
 
 
 class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A process: its stages by name, the rows of the user that they belong to, and its workers when the run begins.
+    """A process: the names of its stages, the user's rows to which they belong, and its workers when the run begins.
 
-    Their number follows the work between `min_workers` and `max_workers`; 0: it is fixed. The process makes one output
-    of `items_per_output` inputs; 0: of as many as fit into a part of a sink.
+    The number of workers adapts between `min_workers` and `max_workers`; 0 means that it is fixed. The process makes
+    one output from `items_per_output` inputs; 0 means as many as fit into a part of a sink.
     """
 
     stages: tuple[str, ...]
@@ -58,14 +58,14 @@ class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slot_count(self) -> int:
-        """The most workers at a time: the board has a region for each."""
+        """The most workers at a time. The board has a region for each."""
         return max(self.workers, self.max_workers)
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: the processes in the order of the chain, what takes its items, and the layout of the board.
+    """A run: the processes in the order of the chain, the consumer of its items, and the layout of the board.
 
-    A change of its fields takes another `stagepipe.timing.LAYOUT_VERSION`.
+    If you change its fields, raise `stagepipe.timing.LAYOUT_VERSION`.
     """
 
     name: str
@@ -77,17 +77,17 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The rows of each process, the consumer last. A process belongs to the first of its rows."""
+        """The rows of each process, the consumer's last. A process belongs to the first of its rows."""
         return [*(process.rows for process in self.processes), (self.consumer,)]
 
     @property
     def hop_ends(self) -> list[tuple[str, str]]:
-        """The rows at both ends of each hop; they are the same for one inside a source or a sink."""
+        """The rows at both ends of each hop. They are equal for a hop inside a source or a sink."""
         return [(before[-1], after[0]) for before, after in pairwise(self.rows)]
 
 
 def describe_run(plan: Plan, layout: BoardLayout) -> RunDescription:
-    """Return what a run of `plan` tells of itself."""
+    """Return the description of a run of `plan`."""
     next_processes = [*plan.processes[1:], plan.processes[-1]]
     processes = tuple(map(_describe_process, plan.processes, next_processes))
     is_commit = bool(plan.sinks) and all(sink.writes_parts for sink in plan.sinks) and processes[-1].kind == "sink"
@@ -104,7 +104,7 @@ def describe_run(plan: Plan, layout: BoardLayout) -> RunDescription:
 def _describe_process(process: ProcessPlan, following: ProcessPlan) -> ProcessDescription:
     is_sink = bool(process.first_stage.sink_path)
     rows = tuple(stage.part_of or stage.name for stage in process.stages)
-    if process.makes_parts:  # for several sinks: it counts as the first of them
+    if process.makes_parts:  # it serves several sinks and counts as part of the first
         rows = (following.first_stage.part_of or following.name,) * len(rows)
     bounds = process.worker_bounds
     return ProcessDescription(
@@ -127,7 +127,7 @@ _log = logging.getLogger("stagepipe")
 
 
 def open_listener(description: RunDescription, board_fd: int) -> AttachListener | None:
-    """Listen; None, with a line in the log, if that is not possible: the run goes on without."""
+    """Listen. Returns None and logs a line if that is not possible: the run continues without attaching."""
     try:
         return AttachListener(get_socket_folder(), description, board_fd)
     except SocketFolderError as error:
@@ -138,7 +138,7 @@ def open_listener(description: RunDescription, board_fd: int) -> AttachListener 
 
 
 class AttachListener:
-    """A listening socket in a folder of this user. Each process of this user that connects gets the board."""
+    """A listening socket in a folder of this user. It sends the board to each connecting process of this user."""
 
     def __init__(self, folder: Path, description: RunDescription, board_fd: int) -> None:
         """Listen, and remove the sockets that killed runs have left. Raises OSError or SocketFolderError."""
@@ -182,11 +182,11 @@ class AttachListener:
 
     @property
     def fd(self) -> int:
-        """The descriptor that is readable when somebody connects; -1 once closed."""
+        """The descriptor that is readable when a process connects; -1 once closed."""
         return self._socket.fileno()
 
     def serve(self) -> bool:
-        """Answer all that have connected. False if it cannot, and has closed."""
+        """Answer all connections. Returns False if that is not possible; the listener is then closed."""
         for _ in range(_MAX_ACCEPTS_PER_CALL):
             try:
                 connection, _ = self._socket.accept()
@@ -205,7 +205,7 @@ class AttachListener:
         if not read_peer_credentials(connection).is_same_user:
             return
         with contextlib.suppress(OSError):
-            # Opened again, so that the other process can map it for reading alone.
+            # Opened again, so that the other process can map it only for reading.
             board_fd = os.open(f"/proc/self/fd/{self._board_fd}", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 send_with_fds(connection, self._message, [board_fd])
@@ -213,7 +213,7 @@ class AttachListener:
                 os.close(board_fd)
 
     def close(self) -> None:
-        """Stop listening, and remove the socket; the folder too if it was the last."""
+        """Stop listening, and remove the socket, and the folder if it is then empty."""
         if self.fd < 0:
             return
         self._socket.close()
@@ -228,11 +228,11 @@ class AttachListener:
 
 
 _ANSWER_TIMEOUT_S: Final = 2.0
-"""A run answers within milliseconds, on a loaded machine within some hundred; one that is stopped never does."""
+"""A run answers within milliseconds, or some hundred on a loaded machine; a stopped run never answers."""
 
 
 class AttachError(UsageError):
-    """A run listens, but cannot be attached to."""
+    """A run listens, but attaching to it fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,14 +248,14 @@ class AttachedRun:
 
 @dataclass(frozen=True)
 class FoundRuns:
-    """The runs that were attached to, and why others could not be."""
+    """The attached runs, and the reasons why others could not be attached."""
 
     runs: list[AttachedRun] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def find_runs() -> FoundRuns:
-    """Attach to all runs of this user on this machine. Removes the sockets of runs that were killed.
+    """Attach to all runs of this user on this machine. Removes the sockets of killed runs.
 
     >>> [(run.run_id, run.description.name) for run in find_runs().runs]  # doctest: +SKIP
     [('4711-1', 'thumbnails')]
@@ -265,7 +265,7 @@ def find_runs() -> FoundRuns:
         try:
             with open_private_folder(folder) as folder_fd:
                 _attach_to_all(folder_fd, found)
-            with contextlib.suppress(OSError):  # unless it is empty: all that was in it belonged to killed runs
+            with contextlib.suppress(OSError):  # only an empty folder: all its sockets belonged to killed runs
                 folder.rmdir()
         except FileNotFoundError:
             continue

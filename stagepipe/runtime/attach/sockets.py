@@ -1,10 +1,10 @@
-"""The sockets at which runs can be attached to: their folder, who is at the other end, and descriptors sent over them.
+"""The sockets of runs for attaching: their folder, the identity of the peer, and sending descriptors over them.
 
-At both ends. The folder belongs to this user only. The fork server sends descriptors in the same way.
+Used at both ends. The folder belongs only to this user. The fork server sends descriptors in the same way.
 
-The folder is `$XDG_RUNTIME_DIR/stagepipe`; without a runtime folder that this user owns and can write to, a folder in
-/tmp with the user's number in its name. Not in `$TMPDIR`, which may differ between the shell of a run and that of
-`top`.
+The folder is `$XDG_RUNTIME_DIR/stagepipe`. Without a runtime folder that this user owns and can write to, it is a
+folder in /tmp with the user's number in its name. `$TMPDIR` is not used, because it may differ between the shell of a
+run and the shell of `top`.
 
 Manuals: unix(7), SO_PEERCRED and SCM_RIGHTS.
 """
@@ -30,7 +30,7 @@ _UCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class PeerCredentials(NamedTuple):
-    """The process and the user that connected, or that listens."""
+    """The process and the user at the other end of a connection."""
 
     pid: int
     uid: int
@@ -42,7 +42,7 @@ class PeerCredentials(NamedTuple):
 
 
 def read_peer_credentials(connected: socket.socket) -> PeerCredentials:
-    """Return who is at the other end of a connected Unix socket."""
+    """Return the process at the other end of a connected Unix socket."""
     pid, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return PeerCredentials(pid, uid)
 
@@ -69,7 +69,7 @@ def send_with_fds(connection: socket.socket, message: bytes, fds: Sequence[int])
 def receive_with_fds(connection: socket.socket) -> tuple[bytes, list[int]] | None:
     """Return the next message and its descriptors, which the caller owns. None if the other side has closed.
 
-    Raises OSError (EMFILE) if the descriptors exceed this process's limit; those that came are closed.
+    Raises OSError (EMFILE) if the descriptors exceed this process's limit, and closes the received ones.
     """
     fds: list[int] = []
     is_truncated = False
@@ -106,15 +106,15 @@ _TEMPORARY_FOLDER: Final = Path("/tmp")  # noqa: S108 - the folder in it is chec
 _LOGIN_RUNTIME_FOLDER: Final = Path("/run/user")
 _PRIVATE_MODE: Final = 0o700
 _SOCKET_NAME: Final = re.compile(r"\.?(\d+)-\d+")
-"""The process that listens and the number of its run; with a dot while it is not listening yet."""
+"""The listening process and the number of its run, with a leading dot before it listens."""
 
 
 class SocketFolderError(UsageError):
-    """The folder of the sockets may belong to somebody else."""
+    """The folder of the sockets may belong to another user."""
 
 
 def get_socket_folder() -> Path:
-    """Return where the runs of this process listen."""
+    """Return the folder in which the runs of this process listen."""
     runtime_folder = os.environ.get("XDG_RUNTIME_DIR", "")
     if Path(runtime_folder).is_absolute() and _is_own(runtime_folder) and os.access(runtime_folder, os.W_OK | os.X_OK):
         return Path(runtime_folder) / _FOLDER_NAME
@@ -122,7 +122,7 @@ def get_socket_folder() -> Path:
 
 
 def list_socket_folders() -> list[Path]:
-    """Return where runs of this user may listen: those of a login have `$XDG_RUNTIME_DIR`, those of a daemon none."""
+    """Return the folders in which runs of this user may listen. A login has `$XDG_RUNTIME_DIR`, a daemon does not."""
     login_folder = _LOGIN_RUNTIME_FOLDER / str(os.geteuid()) / _FOLDER_NAME
     return list(dict.fromkeys((get_socket_folder(), login_folder, _get_temporary_folder())))
 
@@ -140,13 +140,13 @@ def _is_own(path: str) -> bool:
 
 @contextmanager
 def open_private_folder(folder: Path) -> Iterator[int]:
-    """Open a folder; its descriptor keeps naming it, whatever its path names meanwhile.
+    """Open a folder. The descriptor keeps referring to it, even if the path later names something else.
 
-    Raises SocketFolderError unless it belongs to this user alone, and OSError if it cannot be opened.
+    Raises SocketFolderError unless it belongs only to this user, and OSError if it cannot be opened.
     """
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except NotADirectoryError:  # O_NOFOLLOW makes a link one too
+    except NotADirectoryError:  # O_NOFOLLOW raises this for a link too
         message = f"{folder}, where runs listen for `stagepipe top`, is a link or a file; remove it"
         raise SocketFolderError(message) from None
     try:
@@ -164,17 +164,17 @@ def open_private_folder(folder: Path) -> Iterator[int]:
 
 
 def make_address(folder_fd: int, name: str) -> str:
-    """Return the address of a socket in an open folder. It is short: that of a socket has at most 107 bytes."""
+    """Return the address of a socket in an open folder. It is short, because an address has at most 107 bytes."""
     return f"/proc/self/fd/{folder_fd}/{name}"
 
 
 def make_client_socket() -> socket.socket:
-    """Return a socket that can connect to a run's."""
+    """Return a socket that can connect to a run's socket."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
 
 
 def remove_dead_sockets(folder_fd: int) -> None:
-    """Remove the sockets of processes that were killed. The process may be gone, or live in another container."""
+    """Remove the sockets of killed processes. A process may be gone, or live in another container."""
     for name in os.listdir(folder_fd):
         match = _SOCKET_NAME.fullmatch(name)
         if match and not Path(f"/proc/{match[1]}").exists():
@@ -182,7 +182,7 @@ def remove_dead_sockets(folder_fd: int) -> None:
 
 
 def remove_if_dead(folder_fd: int, name: str) -> None:
-    """Remove a socket if nobody listens."""
+    """Remove a socket if nothing listens on it."""
     with make_client_socket() as client, contextlib.suppress(OSError):
         client.settimeout(0)
         try:

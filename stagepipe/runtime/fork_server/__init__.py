@@ -1,13 +1,13 @@
-"""The fork server: a process that has imported what workers need, and forks each worker in milliseconds.
+"""The fork server: a process that has imported the workers' modules, and forks each worker in milliseconds.
 
-client    starts servers, asks them for workers, and stands in for `subprocess.Popen`; in the caller's process
-server    the server's loop, and how a forked process becomes a worker
-messages  what client and server tell each other: requests, the environment, limits, CPUs, umask, working folder
+client    starts servers, requests workers from them, and replaces `subprocess.Popen`; in the caller's process
+server    the server's loop, and the setup of a forked process as a worker
+messages  the requests and replies, and the attributes of the caller: environment, limits, CPUs, umask, folder
 
-multiprocessing's fork server does not serve here: it gives workers its own environment and limits, reaps a worker
-before its process group can be killed, and takes part in the caller's `__main__`. loky has none.
+multiprocessing's fork server cannot be used: it gives workers its own environment and limits, reaps a worker before its
+process group can be killed, and imports the caller's `__main__`. loky has none.
 
-The interface is lazy, because each of the two processes needs one of the modules only.
+The interface is lazy, because each of the two processes needs only one of the modules.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,12 @@
-"""The fork servers of this process: how one starts, which one may fork a worker, and the processes that it forks.
+"""The fork servers of this process: their start, the choice of a server for a worker, and the forked processes.
 
-In the caller's process. A ForkedProcess stands in for `subprocess.Popen`. A server starts before the config is read: it
-and the caller import at the same time. So this module must not import NumPy.
+This is in the caller's process. A ForkedProcess replaces `subprocess.Popen`. A server starts before the config is read,
+and imports at the same time as the caller. So this module must not import NumPy.
 
 A server belongs to the process that started it and lives as long. A process that was forked from it starts its own.
 
-The first one is started before its pipeline is known, and imports what every server does: the spare server. The
-pipeline's start takes it and has it import the rest.
+The first server, the spare server, starts before its pipeline is known, and imports the modules that every server
+needs. The start of the pipeline takes it and lets it import the rest.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 R = TypeVar("R", ServerReady, Forked, ExitReply)
 
 UNKNOWN_EXIT_CODE: Final = 1 << 16
-"""Stands for the exit code of a worker whose fork server has died: no other process can learn it."""
+"""Replaces the exit code of a worker whose fork server has died: no other process can learn it."""
 _IMPORT_TIMEOUT_S: Final = 120.0
-"""How long the server's imports may take, on a slow disk."""
+"""The time for the server's imports, even on a slow disk."""
 _REPLY_TIMEOUT_S: Final = 10.0
 _EXIT_TIMEOUT_S: Final = 2.0
 
@@ -71,11 +71,11 @@ class ForkServer:
     """A running server. It ends when the client closes the connection, however this process ends."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start the server, which imports what every worker needs. It does not wait for that."""
+        """Start the server, which imports the modules that every worker needs. Does not wait for the imports."""
         self.environment = environment
         self.preload: tuple[str, ...] = ()
         self.unfit_reason: str | None = None
-        """Why it cannot serve; "" if it can; None before it has answered."""
+        """The reason why it cannot serve; "" if it can; None before it has answered."""
         self._files: dict[str, int] = {}
         self._process_count = 0
         self._is_retired = False
@@ -108,18 +108,18 @@ class ForkServer:
         )
 
     def start_imports(self, preload: tuple[str, ...], import_path: tuple[str, ...]) -> None:
-        """Let it import `preload`, once, before the first fork. Does not wait for that."""
+        """Let it import `preload`, once, before the first fork. Does not wait for the imports."""
         self.preload = preload
-        with contextlib.suppress(OSError):  # it has died already, which `wait_until_ready` finds out
+        with contextlib.suppress(OSError):  # it has died already; `wait_until_ready` will notice
             send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it accepts requests."""
         return self._connection.fileno() >= 0 and self._popen.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Wait until it has imported all modules. If it dies of them or does not end, it is unfit, and stays so."""
+        """Wait until it has imported all modules. If it dies or does not finish, it is unfit permanently."""
         with self._lock:
             if self.unfit_reason is not None:
                 return
@@ -137,16 +137,16 @@ class ForkServer:
 
     @property
     def has_current_code(self) -> bool:
-        """Whether the files of the user's modules that it has imported are as they were."""
+        """Whether the files of the user's modules that it has imported are unchanged."""
         return all(_read_mtime_ns(file) == mtime_ns for file, mtime_ns in self._files.items())
 
     @property
     def is_idle(self) -> bool:
-        """Whether no process that it has forked is left."""
+        """Whether none of its forked processes is left."""
         return not self._process_count
 
     def fork(self, request: ForkRequest) -> ForkedProcess:
-        """Fork a process. Raises OSError where the system refuses, and ForkServerDiedError."""
+        """Fork a process. Raises OSError if the system refuses, and ForkServerDiedError."""
         with self._lock:
             reply = self._ask(Forked, request, request.fds)
             if reply.errno:
@@ -178,7 +178,7 @@ class ForkServer:
             self.close()
 
     def retire(self) -> None:
-        """End the server when the last process that it forked has ended: only it knows how they exit."""
+        """End the server when its last forked process has ended, because only the server knows how they exit."""
         with self._lock:
             self._is_retired = True
             is_over = not self._process_count
@@ -215,8 +215,8 @@ class ForkServer:
             self._popen.wait(_EXIT_TIMEOUT_S)
 
     def close(self) -> None:
-        """End the server. The processes that it forked go on."""
-        self._popen.kill()  # a thread that waits for an answer gets none and lets go of the lock
+        """End the server. Its forked processes continue."""
+        self._popen.kill()  # a thread that waits for an answer gets none and releases the lock
         with self._lock:
             if self._lifetime_write_fd >= 0:
                 self._end()
@@ -232,11 +232,11 @@ class ForkServer:
 
 
 class CallerFork(ForkServer):
-    """A server that is itself a fork of this process: the workers that it forks have this process's objects.
+    """A server that is itself a fork of this process, so its workers have this process's objects.
 
-    As with torch's DataLoader, a fork has one thread, what other threads had locked stays locked in it, and it cannot
-    use a CUDA that this process has started. It is forked once: a worker that is restarted finds the objects as they
-    were then.
+    As with torch's DataLoader, a fork has one thread, locks of other threads stay locked in it, and it cannot use CUDA
+    if this process has started CUDA. The fork happens once: a restarted worker finds the objects in their state at that
+    time.
     """
 
     def __init__(self) -> None:
@@ -247,14 +247,14 @@ class CallerFork(ForkServer):
     def _spawn(self, fds: tuple[int, ...]) -> _ForkedServer:
         server = import_module("stagepipe.worker_server")
         server.import_for_forks()
-        for stream in (sys.stdout, sys.stderr):  # else the fork would write what they hold a second time
+        for stream in (sys.stdout, sys.stderr):  # else the fork would write their buffers a second time
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads, as the docstring does
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; see the docstring
             pid = os.fork()
         if pid == 0:
-            fork_lock.release()  # this thread has it, and others in the fork would wait for it
+            fork_lock.release()  # this thread holds it; other threads in the fork would wait for it
             server.serve_as_fork(*fds)
         return _ForkedServer(pid)
 
@@ -268,7 +268,7 @@ class _ForkedServer:
 
     def poll(self) -> int | None:
         if not self._is_reaped:
-            with contextlib.suppress(ChildProcessError):  # somebody else has waited for it
+            with contextlib.suppress(ChildProcessError):  # other code has waited for it
                 if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
                     return None
             self._is_reaped = True
@@ -291,7 +291,7 @@ class ForkedProcess:
     """A process that the server has forked, with the methods of `subprocess.Popen` that a worker needs."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
-        """Own a pidfd. The server reaps the process at `close`, so until then its number is its own."""
+        """Own a pidfd. The server reaps the process at `close`, so its number is not reused before that."""
         self.pid = pid
         self._server = server
         self._pidfd = os.pidfd_open(pid)
@@ -299,7 +299,7 @@ class ForkedProcess:
         self._is_closed = False
 
     def poll(self) -> int | None:
-        """Return its exit code, minus the signal number if a signal killed it; None while it runs."""
+        """Return its exit code, or minus the signal number if a signal killed it; None while it runs."""
         if self._exit_code is None and not self._is_closed and _is_readable(self._pidfd, 0.0):
             self._exit_code = self._server.read_exit_code(self.pid)
         return self._exit_code
@@ -312,7 +312,7 @@ class ForkedProcess:
         return UNKNOWN_EXIT_CODE if exit_code is None else exit_code
 
     def close(self) -> None:
-        """Let the server reap it. Call after its exit."""
+        """Let the server reap it. Call it after the exit."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self._pidfd)
@@ -333,19 +333,19 @@ def _is_readable(fd: int, timeout_s: float) -> bool:
 
 
 class SpawnNeededError(Exception):
-    """No fork server can start this worker; the message says why."""
+    """No fork server can start this worker. The message states the reason."""
 
 
 @dataclass(frozen=True)
 class Preload:
-    """What a server imports beyond what every worker needs. `import_path` is where it finds the user's own modules."""
+    """The modules that a server imports in addition. `import_path` has the locations of the user's own modules."""
 
     modules: tuple[str, ...] = ()
     import_path: tuple[str, ...] = ()
 
 
 class _ServerKey(msgspec.Struct, frozen=True):
-    """What a server must have in common with the caller, to serve it."""
+    """The properties that a server and the caller must share."""
 
     attributes: FixedAttributes
     modules: tuple[str, ...]
@@ -354,7 +354,7 @@ class _ServerKey(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _SpareServer:
-    """A server whose modules are not known yet, and what it has from the caller at its start."""
+    """A server whose modules are not known yet, and the caller's properties at its start."""
 
     server: ForkServer
     attributes: FixedAttributes
@@ -370,7 +370,7 @@ _lock = threading.Lock()
 
 
 def start_spare_server() -> None:
-    """Start a server early if this process has none yet. Waits for nothing. Raises OSError if none can be started."""
+    """Start a server early if this process has none yet. Does not wait. Raises OSError if none can be started."""
     global _spare  # noqa: PLW0603 - one for the process
     with _lock:
         if not _servers and _spare is None:
@@ -380,7 +380,7 @@ def start_spare_server() -> None:
 
 
 def end_spare_server() -> None:
-    """End the server that no pipeline has taken: none is going to."""
+    """End the spare server, because no pipeline will take it."""
     global _spare  # noqa: PLW0603
     with _lock:
         if _spare is not None:
@@ -389,7 +389,7 @@ def end_spare_server() -> None:
 
 
 def _take_spare_server(attributes: FixedAttributes, environment: Mapping[str, str]) -> ForkServer | None:
-    """Return the spare server if one that starts now would be the same; else end it."""
+    """Return the spare server if a new server would be equal; else end it."""
     global _spare
     spare, _spare = _spare, None
     if spare is None:
@@ -410,10 +410,10 @@ def _identify_working_folder() -> tuple[int, int] | None:
 
 
 def get_fork_server(preload: Preload) -> ForkServer:
-    """Return the server for `preload`, ready or unfit; it is started now if there is none. Waits for its imports.
+    """Return the server for `preload`, ready or unfit; start it if there is none. Waits for its imports.
 
-    A server is replaced when it has died, or when the environment or the user's code has changed since its start; one
-    that is unfit stays. Raises OSError if none can be started.
+    A dead server is replaced, and so is one whose environment or user code has changed since its start. An unfit server
+    stays. Raises OSError if none can be started.
     """
     server = find_or_start_server(preload)
     server.wait_until_ready()
@@ -451,14 +451,14 @@ def fork_process(
     inherited_fds: list[int],
     threads: int,
 ) -> ForkedProcess:
-    """Fork a worker. `fds`: its spec, crash log, lifetime and output, by name.
+    """Fork a worker. `fds` has its spec, crash log, lifetime and output, by name.
 
-    Raises SpawnNeededError where only a new interpreter can serve, and OSError where the system refuses a process.
+    Raises SpawnNeededError if only a new interpreter can serve, and OSError if the system refuses a process.
     """
     if server.unfit_reason:
         raise SpawnNeededError(server.unfit_reason)
     variable = find_variable_read_at_load(environment, server.environment, server.preload, threads)
-    if variable is not None and not isinstance(server, CallerFork):  # a fork has what this process has read
+    if variable is not None and not isinstance(server, CallerFork):  # a fork inherits what this process has read
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)
     with _open_working_folder() as folder_fd:
@@ -513,14 +513,14 @@ os.register_at_fork(after_in_child=_forget_all_in_child)
 
 
 def launch_spare_server() -> None:
-    """Start a fork server while the config is still to be read, if this process has none yet. Waits for nothing."""
+    """Start a fork server while the config is not yet read, if this process has none yet. Does not wait."""
     if sys.platform == "linux" and sys.executable:
-        with contextlib.suppress(OSError):  # the start of the workers meets it again, and says what to change
+        with contextlib.suppress(OSError):  # the start of the workers meets the error again and reports it
             start_spare_server()
 
 
 def launch_fork_server(spec: PipelineSpec) -> None:
-    """Start the server that will fork the workers of `spec`, if one does and it does not run yet. Waits for nothing."""
+    """Start the server that will fork the workers of `spec`, if it is needed and not yet running. Does not wait."""
     if spec.start == "fork" and not spec.forks_caller:
         with contextlib.suppress(OSError):  # as above
             find_or_start_server(find_preload(spec))
@@ -529,9 +529,9 @@ def launch_fork_server(spec: PipelineSpec) -> None:
 
 
 def find_preload(plan: Plan | PipelineSpec) -> Preload:
-    """Return what the plan's fork server imports: the modules of `preload`, and torch where a stage or the caller does.
+    """Return the imports of the plan's fork server: the modules of `preload`, and torch if a stage or the caller uses it.
 
-    The user's modules are found where a worker finds them: on the caller's path and beside the config.
+    The user's modules are found where a worker finds them: on the caller's path and next to the config.
     """
     uses_torch = plan.uses_torch or "torch" in sys.modules
     modules = tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))

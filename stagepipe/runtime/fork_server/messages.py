@@ -1,11 +1,11 @@
-"""What the client and the fork server tell each other, and what a worker must have from the caller.
+"""The messages between the client and the fork server, and the caller's attributes that a worker must have.
 
-Typed and small; both run the same version of the package. A spawned worker inherits the caller's limits, CPUs, umask
-and environment. A forked one is told them: they are read in the caller and set in the worker. What of an environment
-counts only when a process starts needs another start.
+Typed and small; both sides run the same version of the package. A spawned worker inherits the caller's limits, CPUs,
+umask and environment. For a forked worker they are read in the caller, sent, and set in the worker. A variable that is
+read only when a process starts needs a spawned worker.
 
-A forked worker gets the whole environment of a spawned one, but its interpreter and libraries have read parts of it
-before.
+A forked worker gets the whole environment of a spawned one, but its interpreter and libraries have read parts of the
+server's environment earlier.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CallerAttributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixedAttributes(msgspec.Struct, frozen=True, kw_only=True):
-    """Attributes that a process without privileges cannot set for itself: a server that differs in one cannot serve."""
+    """Attributes that an unprivileged process cannot set for itself. A server with different ones cannot be used."""
 
     executable: str
     user_ids: tuple[int, ...]
@@ -45,7 +45,7 @@ class FixedAttributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_caller_attributes() -> CallerAttributes:
-    """Return the attributes of this process and thread as they are now."""
+    """Return the current attributes of this process and thread."""
     return CallerAttributes(
         umask=_read_umask(),
         cpus=sorted(os.sched_getaffinity(0)),
@@ -55,7 +55,7 @@ def read_caller_attributes() -> CallerAttributes:
 
 
 def apply_caller_attributes(attributes: CallerAttributes) -> None:
-    """Give this process and thread the attributes. Raises OSError or ValueError where the system refuses."""
+    """Give this process and thread the attributes. Raises OSError or ValueError if the system refuses."""
     os.umask(attributes.umask)
     os.sched_setaffinity(0, attributes.cpus)
     signal.pthread_sigmask(signal.SIG_SETMASK, attributes.blocked_signals)
@@ -65,7 +65,7 @@ def apply_caller_attributes(attributes: CallerAttributes) -> None:
 
 
 def read_fixed_attributes(executable: str) -> FixedAttributes:
-    """Return the attributes that a server has from this process at its start, for good."""
+    """Return the attributes that a server permanently gets from this process at its start."""
     return FixedAttributes(
         executable=executable,
         user_ids=(*os.getresuid(), *os.getresgid(), *os.getgroups()),
@@ -112,12 +112,12 @@ _USER_MODULE_PREFIXES: Final = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "XDG_", "
 THREAD_COUNT_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _MALLOC_VARIABLES: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 """mallopt(3): by default glibc returns the pages of a freed array to the kernel, and the next array of that size faults
-them in again. Stages make arrays of the same sizes again and again: decoding JPEG files took 87 page faults per item,
+them in again. Stages make arrays of the same sizes repeatedly: decoding JPEG files then took 87 page faults per item,
 and a tenth more time."""
 _SERVER_VARIABLES: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""`torch.cuda.is_available()` then does not start CUDA."""
+"""With it, `torch.cuda.is_available()` does not start CUDA."""
 _SETTABLE: Final = frozenset({*THREAD_COUNT_VARIABLES, *_SERVER_VARIABLES, "PYTHONPATH"})
-"""Thread counts are set after the fork, and so is the import path."""
+"""Thread counts and the import path are set after the fork."""
 
 
 def make_worker_environment(thread_count: int, variables: Mapping[str, str]) -> dict[str, str]:
@@ -134,7 +134,7 @@ def make_worker_environment(thread_count: int, variables: Mapping[str, str]) -> 
 
 
 def make_server_environment() -> dict[str, str]:
-    """Return the environment of a fork server: a worker's, in which no library starts a thread or CUDA."""
+    """Return the environment of a fork server: a worker's, but no library starts a thread or CUDA."""
     return make_worker_environment(1, _SERVER_VARIABLES)
 
 
@@ -144,9 +144,9 @@ def find_variable_read_at_load(
     preload: tuple[str, ...],
     thread_count: int | None = None,
 ) -> str | None:
-    """Return a variable in which the two environments differ although it was read at load. None if there is none.
+    """Return a variable that was read at load and differs between the two environments; None if there is none.
 
-    Of the variables that count threads, those are named that differ from the `thread_count` that a worker sets.
+    A variable that counts threads is named if it differs from the `thread_count` that a worker sets.
 
     >>> find_variable_read_at_load({"LD_PRELOAD": "x.so"}, {}, ())
     'LD_PRELOAD'
@@ -192,7 +192,7 @@ class ForkRequest(msgspec.Struct, tag="fork", frozen=True, kw_only=True):
 
 
 class ExitRequest(msgspec.Struct, tag="exit", frozen=True):
-    """Tell how a process has exited. It stays a zombie, so that its number is not used again."""
+    """Ask how a process has exited. It stays a zombie, so that its number is not reused."""
 
     pid: int
 
@@ -204,21 +204,21 @@ class ReapRequest(msgspec.Struct, tag="reap", frozen=True):
 
 
 class ServerReady(msgspec.Struct, frozen=True):
-    """The server has imported everything. `unfit_reason`: why its forks would not be safe; else ""."""
+    """The server has imported everything. `unfit_reason` is the reason why forks are not safe; "" if they are."""
 
     unfit_reason: str
-    files: dict[str, int]  # the user's modules that it has imported, with their time of change in ns
+    files: dict[str, int]  # the user's modules that it has imported, with their modification time in ns
 
 
 class Forked(msgspec.Struct, frozen=True):
-    """The worker's process; or with an `errno`, that the system refuses one."""
+    """The worker's process, or an `errno` if the system refused to create it."""
 
     pid: int
     errno: int = 0
 
 
 class ExitReply(msgspec.Struct, frozen=True):
-    """An exit code, minus the signal number if a signal killed the process; None while it runs."""
+    """An exit code, or minus the signal number if a signal killed the process; None while it runs."""
 
     exit_code: int | None
 

@@ -1,7 +1,7 @@
-"""The fork server's loop, and how a forked process becomes a worker.
+"""The fork server's loop, and the setup of a forked process as a worker.
 
-The server has one thread, and draws nothing after its imports. It forks, reports exits, and reaps. In the new process,
-what a spawned worker would have is set: descriptors, environment, generators, threads.
+The server has one thread, and draws no random numbers after its imports. It forks, reports exits, and reaps. The new
+process gets the state of a spawned worker: descriptors, environment, generators, threads.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from stagepipe.runtime.fork_server.messages import (
 
 
 def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | None:
-    """Import what the client asks for, then fork a worker for each request.
+    """Import the modules that the client requests, then fork a worker for each request.
 
-    Returns a launch in each forked worker, and None in the server when the client has closed the connection or
-    its process, that of `caller_pidfd`, has exited: a fork of it may hold the connection open.
+    Returns a launch in each forked worker. Returns None in the server when the client has closed the connection, or
+    when the client's process (`caller_pidfd`) has exited: a fork of that process may hold the connection open.
     """
     leave_signals_to_caller()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would leave no exit status to read
@@ -81,14 +81,14 @@ def _prepare(request: ImportRequest) -> ServerReady:
     sys.path[:] = request.import_path or sys.path
     torch = tuple(itertools.takewhile(lambda module: module == "torch", request.modules))
     import_error = _import_all(torch)
-    gc.freeze()  # what these imports leave is a megabyte, and a collection with torch in memory takes 0.15 s
+    gc.freeze()  # these imports leave a megabyte, and a collection with torch in memory takes 0.15 s
     gc.enable()
     import_error = import_error or _import_all(request.modules[len(torch) :])
     ready = ServerReady(import_error or find_unfit_reason(Path("/proc/self")), _list_user_files())
-    if request.modules == ("torch",):  # modules of the user may keep functions of torch
+    if request.modules == ("torch",):  # the user's modules may keep functions of torch
         watch_torch_use()
     gc.collect()
-    gc.freeze()  # a collection in a worker writes to no page that it shares with the others
+    gc.freeze()  # collections in a worker then write to no shared page
     return ready
 
 
@@ -114,7 +114,7 @@ def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> Fo
 
 
 def _reply(connection: socket.socket, reply: Reply) -> None:
-    with contextlib.suppress(OSError):  # the client has gone: the next receive says so
+    with contextlib.suppress(OSError):  # the client has gone: the next receive reports it
         connection.send(encode_message(reply))
 
 
@@ -133,13 +133,13 @@ def _import_all(modules: Iterable[str]) -> str:
     for module in modules:
         try:
             importlib.import_module(module)
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises; a spawned worker reports it better
+        except BaseException as error:  # noqa: BLE001 - any exception of user code; a spawned worker reports it better
             return f"importing `{module}` failed: {type(error).__name__}: {error}"
     return ""
 
 
 def _list_user_files() -> dict[str, int]:
-    """Return the files of the modules that may change while this server lives, with their time of change in ns."""
+    """Return the files of imported modules that may change meanwhile, with their modification time in ns."""
     files = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -150,7 +150,7 @@ def _list_user_files() -> dict[str, int]:
 
 
 def find_unfit_reason(process: Path) -> str:
-    """Return why a fork of a process would not be safe, from its folder in /proc; "" if it is."""
+    """Return why a fork of a process would not be safe, from its folder in /proc; "" if it is safe."""
     if len(list((process / "task").iterdir())) > 1:
         return "a module that it imports starts threads, which a fork would not have"
     has_driver = "/libcuda.so" in (process / "maps").read_text(encoding="utf-8", errors="replace")
@@ -169,7 +169,7 @@ def _list_open_files(process: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class ForkedLaunch:
-    """What a forked worker starts with. `fds` gives its own descriptor for each of the caller's."""
+    """The start data of a forked worker. `fds` maps each of the caller's descriptors to its own."""
 
     spec_fd: int
     crash_log_fd: int
@@ -177,16 +177,16 @@ class ForkedLaunch:
 
 
 def become_worker(request: ForkRequest, fds: Mapping[int, int]) -> ForkedLaunch:
-    """Set up this process. `fds`: its own descriptor for each number in the request."""
+    """Set up this process. `fds` maps each number in the request to its own descriptor."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     lifetime_fd = fds[request.lifetime_fd]
     bind_lifetime(lifetime_fd, os.getpid())
-    exit_if_orphaned(lifetime_fd)  # after the binding, so that no moment is left between them
+    exit_if_orphaned(lifetime_fd)  # after the binding, so that there is no gap between them
     _set_output(fds[request.output_fd])
     os.fchdir(fds[request.folder_fd])
     for fd in fds.values():
-        os.set_inheritable(fd, True)  # as those of a spawned worker
+        os.set_inheritable(fd, True)  # as in a spawned worker
     for used in (request.output_fd, request.folder_fd):
         os.close(fds[used])
     apply_caller_attributes(request.attributes)
@@ -199,22 +199,22 @@ def become_worker(request: ForkRequest, fds: Mapping[int, int]) -> ForkedLaunch:
 
 
 def leave_caller() -> None:
-    """Let go, in a fork of the caller, of what is the caller's: its output, its handlers of signals and records."""
+    """Detach a fork of the caller from the caller's output, signal handlers and log handlers."""
     os.setpgid(0, 0)
     null_fd = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null_fd, fd)
     os.close(null_fd)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    logging.getLogger().handlers.clear()  # they get the workers' records in the caller
-    _set_thread_count(1)  # the threads of its libraries are not here
-    gc.freeze()  # a collection in a worker writes to no page that it shares with the caller
+    logging.getLogger().handlers.clear()  # in the caller, they get the workers' records
+    _set_thread_count(1)  # the threads of its libraries do not exist in the fork
+    gc.freeze()  # collections in a worker then write to no page that it shares with the caller
 
 
 def _set_output(fd: int) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
-    # The server's are for /dev/null, in which one can seek.
+    # The server's streams are opened for /dev/null, which is seekable.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open to the end
     sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
@@ -230,8 +230,8 @@ def _set_environment(entries: list[bytes]) -> None:
 
 
 def _seed_generators() -> None:
-    """Seed from the system, as an import does: all forks have the server's state. Python seeds its own at a fork."""
-    numpy.random.seed()  # noqa: NPY002 - the one that stages draw from
+    """Seed from the system, as an import does: all forks have the server's state. Python reseeds its own at a fork."""
+    numpy.random.seed()  # noqa: NPY002 - the generator from which stages draw
     torch = sys.modules.get("torch")
     if torch is not None:
         # Not `torch.default_generator`: that would count as the stage's first use of torch.
@@ -239,8 +239,8 @@ def _seed_generators() -> None:
 
 
 def _set_thread_count(count: int) -> None:
-    """Set the threads of the libraries that are loaded already. Others read the environment when they are loaded."""
-    from threadpoolctl import threadpool_limits  # only here: most workers have one thread
+    """Set the threads of libraries that are already loaded. Others read the environment when they are loaded."""
+    from threadpoolctl import threadpool_limits  # only here, because most workers have one thread
 
     threadpool_limits(count)
     torch = sys.modules.get("torch")

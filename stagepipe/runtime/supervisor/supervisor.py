@@ -593,7 +593,7 @@ class Supervisor:
     """The processes of a run. `close` ends them all and closes every descriptor."""
 
     def __init__(self, plan: Plan, on_output: OutputCallback = forward_output, *, is_traced: bool = False) -> None:
-        """Start all workers at once. `on_output` gets their output and logs. With `is_traced`, each process has a trace.
+        """Start all workers at once. `on_output` gets their output and logs. `is_traced`: each process has a trace.
 
         Raises OSError if a resource cannot be created or a worker cannot be started.
         """

@@ -1,7 +1,7 @@
-"""The worker processes of a run: their resources, their start and exit, and the pool that starts them and successors.
+"""The worker processes of a run: their resources, start and exit, and the pool that starts them and their successors.
 
-In the caller's process. The pipes, arenas, board and wake events of a run are made before any worker starts. They are
-anonymous descriptors, owned by the supervisor: nothing appears in the file system.
+This is in the caller's process. The pipes, arenas, board and wake events of a run are created before any worker starts.
+They are anonymous descriptors of the supervisor: nothing appears in the file system.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ from stagepipe.transport import (
 
 @dataclass
 class WorkerStartHook:
-    """A function that each worker calls with its WorkerSpec when it starts, before it connects to the supervisor.
+    """A function that each worker calls with its WorkerSpec at its start, before it connects to the supervisor.
 
-    `target` is "package.module:function", importable in the worker; None means no hook. `argument` travels in the spec,
-    as `start_hook_argument`.
+    `target` is "package.module:function", importable in the worker; None means no hook. The spec carries `argument` as
+    `start_hook_argument`.
     """
 
     target: str | None = None
@@ -92,19 +92,19 @@ WORKER_START_HOOK: Final = WorkerStartHook()
 
 @dataclass(frozen=True)
 class WorkerSlot:
-    """A place in the run for one worker at a time; a restarted worker takes over its predecessor's slot.
+    """A place in the run for one worker at a time. A restarted worker takes over its predecessor's slot.
 
-    It may be empty (`ProcessState.DORMANT`): then another worker can be added to its group.
+    An empty slot (`ProcessState.DORMANT`) can take another worker of its group.
     """
 
-    process_index: int  # counts all workers of the run
+    process_index: int  # index among all workers of the run
     worker_group: int  # index of `process_plan` in `Plan.processes`
-    worker: int  # counts the workers of the group
+    worker: int  # index among the workers of the group
     process_plan: ProcessPlan
 
     @property
     def name(self) -> str:
-        """Stage and worker number, as in `decode/1`."""
+        """The stage and the worker's number, as in `decode/1`."""
         return f"{self.process_plan.name}/{self.worker}"
 
     @property
@@ -130,13 +130,13 @@ def group_process_indices(slots: Sequence[WorkerSlot]) -> list[list[int]]:
 
 
 class RunResources:
-    """All descriptors of a run, each closed once, by `close`.
+    """All descriptors of a run. `close` closes each once.
 
     Processes are numbered: the workers in the order of `slots`, then the consumer.
     """
 
     def __init__(self, plan: Plan, *, is_traced: bool = False) -> None:
-        """Create everything. If that fails, close what was created. `is_traced`: each process has a ring of a trace."""
+        """Create everything. If that fails, close what was created. With `is_traced`, each process gets a ring."""
         self.plan = plan
         self.slots = make_worker_slots(plan.processes)
         stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
@@ -145,15 +145,15 @@ class RunResources:
         self.arena_memfds: dict[int, int] = {}
         self.release_pipes: dict[int, tuple[int, int]] = {}
         self.transports: dict[str, str] = {}
-        """What the processes share of each transport that is not built in, by its import path."""
+        """The shared state of each transport that is not built in, by its import path."""
         self.trace_fds: dict[int, int] = {}
-        """The rings of a run that is traced, by process; the consumer has one too."""
+        """The rings of a traced run, by process. The consumer has one too."""
         with contextlib.ExitStack() as exit_stack:
             self._exit_stack = exit_stack
             self.consumer_wake_event = self._make_wake_event()
             """Ends the consumer's wait for an item."""
             self.supervisor_pidfd = self._own(os.pidfd_open(os.getpid()))
-            """Of this process: workers exit when it has."""
+            """Of this process: workers exit when it has exited."""
             self.board_fd = self._own(make_board_fd(self.board_layout))
             self.board = Board(self.board_fd, self.board_layout)
             """`board_fd`, mapped into this process. It stays readable after `close`."""
@@ -191,13 +191,13 @@ class RunResources:
         return pipe
 
     def _make_arena(self, process_index: int, era: int) -> None:
-        """Make the arena of a process, now in `era`, and the release pipe that it reads."""
+        """Create the arena of a process, which is now in `era`, and the release pipe that the process reads."""
         self.arena_memfds[process_index] = self._own(make_arena_fd(self.plan.memory_bytes, era))
         read_fd, write_fd = make_byte_pipe()
         self.release_pipes[process_index] = self._own(read_fd), self._own(write_fd)
 
     def add_consumer_arena(self, era: int) -> None:
-        """Make an arena, now in `era`, and a release pipe for the consumer, which has none otherwise."""
+        """Create an arena, now in `era`, and a release pipe for the consumer, which otherwise has none."""
         self._make_arena(self.consumer_process_index, era)
 
     @property
@@ -221,7 +221,7 @@ class RunResources:
         return group_process_indices(self.slots)
 
     def get_visible_arena_fds(self, slot: WorkerSlot) -> dict[int, int]:
-        """The arenas that a worker maps, by process index: its own and those of the groups before it."""
+        """Return the arenas that a worker maps, by process index: its own and those of the groups before it."""
         return {
             other.process_index: self.arena_memfds[other.process_index]
             for other in self.slots
@@ -229,7 +229,7 @@ class RunResources:
         }
 
     def get_release_fds(self, slot: WorkerSlot) -> dict[int, int]:
-        """The release pipes of a worker, by process index: its own read end, the write ends of the groups before it."""
+        """Return a worker's release pipes, by process index: its own read end, the write ends of earlier groups."""
         write_fds = {
             other.process_index: self.release_pipes[other.process_index][1]
             for other in self.slots
@@ -238,7 +238,7 @@ class RunResources:
         return {**write_fds, slot.process_index: self.release_pipes[slot.process_index][0]}
 
     def get_segment_processes_by_stage(self, slot: WorkerSlot) -> tuple[tuple[int, ...], ...]:
-        """The processes whose arenas hold items of the segment that a worker feeds: it, then those of each stage."""
+        """Return the processes whose arenas hold items of the segment that a worker feeds: itself, then by stage."""
         segment = slot.process_plan.output_segment
         stage_slots = [
             other
@@ -251,11 +251,11 @@ class RunResources:
         )
 
     def get_reader_processes(self, slot: WorkerSlot) -> tuple[int, ...]:
-        """The workers that read from the hop that a worker feeds; none if the consumer does."""
+        """Return the workers that read from a worker's hop; none if the consumer reads from it."""
         return tuple(other.process_index for other in self.slots if other.worker_group == slot.worker_group + 1)
 
     def get_wake_event_fds(self, slot: WorkerSlot) -> dict[int, int]:
-        """The wake events of the segments that a worker feeds or consumes, by segment."""
+        """Return the wake events of the segments that a worker feeds or consumes, by segment."""
         return {
             segment: self.segment_wake_events[segment].fd
             for segment in {slot.process_plan.input_segment, slot.process_plan.output_segment}
@@ -267,7 +267,7 @@ class RunResources:
             extend_arena_fd(fd, self.plan.memory_bytes, era)
 
     def wipe_before(self, era: int, leases: Iterable[LeaseExtent]) -> None:
-        """Give back the memory of the eras before `era`, except the leased blocks, and what transports hold of them.
+        """Free the memory of the eras before `era`, except the leased blocks, and let transports free theirs.
 
         All processes have dropped the packets of those eras.
         """
@@ -280,7 +280,7 @@ class RunResources:
             load_transport(target, self.plan.config_dir).reclaim(shared)
 
     def fill_slot(self, slot: WorkerSlot, *, is_first: bool) -> None:
-        """A dormant slot gets a worker. The times of its counters leave out how long it was dormant."""
+        """Prepare a dormant slot for a worker. The times of its counters exclude the dormant period."""
         region = self.board.region(slot.process_index)
         dormant_ns = perf_counter_ns() - region[ProcessCounter.STOPPED_NS]
         for counter in (ProcessCounter.STARTED_NS, ProcessCounter.READY_NS, ProcessCounter.FLUSHED_NS):
@@ -291,7 +291,7 @@ class RunResources:
         region[ProcessCounter.PROCESS_STATE] = ProcessState.STARTING
 
     def empty_slot(self, slot: WorkerSlot, era: int) -> None:
-        """The worker of a slot has retired, in `era`: nobody uses its memory, which goes back to the kernel."""
+        """Mark a slot as dormant after its worker retired in `era`, and return its unused memory to the kernel."""
         region = self.board.region(slot.process_index)
         region[ProcessCounter.PROCESS_STATE] = ProcessState.DORMANT
         region[ProcessCounter.STOPPED_NS] = region[ProcessCounter.STOPPED_NS] or perf_counter_ns()
@@ -301,14 +301,14 @@ class RunResources:
             punch_hole(self.arena_memfds[slot.process_index], era * span, span)
 
     def close(self) -> None:
-        """Close every descriptor, and remove what transports have made."""
-        self.arena_memfds = {}  # the supervisor's thread may still be about to begin an era, or to wipe older ones
+        """Close every descriptor, and remove the state of transports."""
+        self.arena_memfds = {}  # the supervisor's thread may be about to begin an era, or to wipe older ones
         self.transports = {}
         self._exit_stack.close()
 
 
 def punch_unleased(arena_fds: Mapping[int, int], end_offset: int, leases: Iterable[LeaseExtent]) -> None:
-    """Give back the pages of each arena up to `end_offset` that no lease touches: its first and last page stay."""
+    """Free the pages of each arena up to `end_offset`, except all pages that a lease touches."""
     for arena, fd in arena_fds.items():
         offset = 0
         for _, block, nbytes in sorted(lease for lease in leases if lease[0] == arena):
@@ -331,12 +331,12 @@ class ProcessStarter:
         self._preload = find_preload(plan)
         self._fork_server: ForkServer | None = None
         self.inherited: Mapping[int, Any] = list_inherited(plan) if plan.forks_caller else {}
-        """What workers that are forks of this process have from it."""
+        """The objects that workers inherit if they are forks of this process."""
         self._forks_caller = plan.forks_caller
         self._spawn_reasons: list[tuple[str, str]] = []
 
     def prepare(self) -> None:
-        """Wait until there is a fork server, if one is used. Hold no lock: a fork of this process need not wait."""
+        """Wait for the fork server, if one is used. Hold no lock here: a fork of this process must not wait for it."""
         if self._forks_caller:
             self._fork_server = self._fork_server or self._fork_caller()
         elif self._is_forking:
@@ -351,12 +351,12 @@ class ProcessStarter:
                 inherited.clear()
 
     def log_spawn_reasons(self) -> None:
-        """Log why workers were spawned. Hold no lock: a handler may fork, and a fork waits for locks."""
+        """Log why workers were spawned. Hold no lock here: a log handler may fork, and a fork waits for locks."""
         while self._spawn_reasons:
             _log_spawn(*self._spawn_reasons.pop())
 
     def start(self, worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
-        """Start the process of a worker. Neither waits nor logs. Raises OSError where the system refuses."""
+        """Start the process of a worker, without waiting or logging. Raises OSError if the system refuses."""
         spec_fd = write_worker_spec(worker_spec)
         try:
             if self._fork_server is not None:
@@ -371,7 +371,7 @@ class ProcessStarter:
             os.close(spec_fd)
 
     def close(self) -> None:
-        """End the fork of this process. Call after the exit of the workers."""
+        """End the fork of this process. Call it after the exit of the workers."""
         if self._forks_caller and self._fork_server is not None:
             self._fork_server.close()
 
@@ -415,11 +415,11 @@ def _make_environment(worker_spec: WorkerSpec) -> dict[str, str]:
 
 
 _STOP_TIMEOUT_S = 5.0
-"""How long workers may take to exit after the stop command, before SIGTERM."""
+"""The time for workers to exit after the stop command, before SIGTERM."""
 _SIGTERM_TIMEOUT_S = 2.0
-"""How long they may take after SIGTERM, before SIGKILL."""
+"""The time for workers to exit after SIGTERM, before SIGKILL."""
 _SIGKILL_TIMEOUT_S = 5.0
-"""How long to wait for the kernel to end them after SIGKILL."""
+"""The time for the kernel to end workers after SIGKILL."""
 _STACK_DUMP_TIMEOUT_S = 0.3
 _MAX_CRASH_LOG_BYTES = 1 << 16
 _SIGNAL_NAMES = {signal_number.value: signal_number.name for signal_number in signal.Signals}
@@ -438,8 +438,8 @@ class WorkerProcess:
     ) -> None:
         """Start the worker.
 
-        It takes ownership of `lifetime_write_fd`, which stays open in this process alone while the worker may live.
-        What the worker prints and logs goes to `output_collector`.
+        It takes ownership of `lifetime_write_fd`, which stays open only in this process, as long as the worker may
+        live. `output_collector` gets the worker's output and logs.
         """
         self.slot = slot
         self.incarnation = worker_spec.incarnation
@@ -447,9 +447,9 @@ class WorkerProcess:
         self.is_ready = False
         self.ready_at_ns = 0
         self.timeout_reason = ""
-        """Which timeout it exceeded, if it was killed for that; else ""."""
+        """The timeout for which it was killed; else ""."""
         self.timed_out_key: Key = ()
-        """The item that did, of several in progress."""
+        """The item that exceeded it, if several were in progress."""
         self.rss_bytes = 0
         self._owned_fds = [lifetime_write_fd]
         register_owner(self)
@@ -475,20 +475,20 @@ class WorkerProcess:
         self._owned_fds.clear()
 
     def abandon_in_child(self) -> None:
-        """Close the descriptors: a child that kept the lifetime pipe open would keep the worker alive."""
+        """Close the descriptors. A child that kept the lifetime pipe open would keep the worker alive."""
         self._close_fds()
 
     @property
     def name(self) -> str:
-        """Stage and worker number, as in `decode/1`."""
+        """The stage and the worker's number, as in `decode/1`."""
         return self.slot.name
 
     def poll(self) -> int | None:
-        """Its exit code, minus the signal number if a signal killed it; None while it runs."""
+        """Return its exit code, or minus the signal number if a signal killed it; None while it runs."""
         return self._popen.poll()
 
     def describe_exit(self, *, has_oom_kill: bool = False) -> str:
-        """Why it exited, as the predicate of a sentence.
+        """Return the reason for its exit, as the predicate of a sentence.
 
         `has_oom_kill`: the kernel's out-of-memory killer has just killed a process.
         """
@@ -507,7 +507,7 @@ class WorkerProcess:
 
     @property
     def _group_end(self) -> GroupEnd | None:
-        """Why its group has ended it; None if it has not."""
+        """The cause of the end of its group; None if the group did not end it."""
         if self._popen.poll() != GROUP_EXIT_CODE:
             return None
         size = os.fstat(self._crash_log_fd).st_size
@@ -551,23 +551,23 @@ class WorkerProcess:
 
     @property
     def was_killed_externally(self) -> bool:
-        """Whether SIGKILL killed it, or a rank of its group, other than for a timeout."""
+        """Whether SIGKILL killed it, or a rank of its group, without a timeout."""
         return self._exit_status == -signal.SIGKILL and not self.timeout_reason
 
     @property
     def _exit_status(self) -> int | None:
-        """Its exit code, or that of the rank whose end has ended its group."""
+        """Its exit code, or the exit code of the rank that ended its group."""
         end = self._group_end
         return self._popen.poll() if end is None else end.status
 
     def sample_memory(self) -> None:
-        """Record its resident memory, which the message names if it is killed."""
+        """Record its resident memory, for the message if it is killed."""
         with contextlib.suppress(psutil.Error):
             self.rss_bytes = self._process.memory_info().rss
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is stopped, by SIGSTOP or a debugger. Its timeouts do not run then."""
+        """Whether it is stopped, by SIGSTOP or a debugger. Its timeouts are then suspended."""
         try:
             return self._process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
         except psutil.Error:
@@ -575,9 +575,9 @@ class WorkerProcess:
 
     @property
     def is_debugged(self) -> bool:
-        """Whether a debugger of Python has attached to it: debugpy and that of PyCharm load pydevd's compiled module.
+        """Whether a Python debugger is attached: debugpy and PyCharm's load pydevd's compiled module.
 
-        It cannot be seen from outside whether such a worker stands at a breakpoint.
+        Whether the worker stands at a breakpoint cannot be seen from outside.
         """
         try:
             return "pydevd" in Path(f"/proc/{self.pid}/maps").read_text(encoding="utf-8", errors="replace")
@@ -585,7 +585,7 @@ class WorkerProcess:
             return False
 
     def dump_stacks(self) -> str:
-        """The Python stacks of all its threads. Takes at most 0.3 s. Native code shows as the line that called it."""
+        """Return the Python stacks of all its threads, within 0.3 s. Native code shows as the line that called it."""
         size_before = os.fstat(self._crash_log_fd).st_size
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, STACK_DUMP_SIGNAL)
@@ -600,9 +600,9 @@ class WorkerProcess:
         return self._read_crash_log_range(size_before, size)
 
     def kill_after_timeout(self, reason: str, key: Key = ()) -> None:
-        """Dump its stacks to its crash log, then kill it. The supervisor then handles it like any other death.
+        """Write its stacks to its crash log, then kill it. The supervisor then handles it like any other death.
 
-        `key`: the item that took too long, of several in progress.
+        `key` is the item that took too long, if several were in progress.
         """
         self.timeout_reason = reason
         self.timed_out_key = key
@@ -610,7 +610,7 @@ class WorkerProcess:
         self.send_signal(signal.SIGKILL)
 
     def read_crash_log(self) -> str:
-        """The Python stacks that it wrote when a signal killed it or `dump_stacks` asked for them; else ""."""
+        """Return the Python stacks that it wrote when a signal killed it or `dump_stacks` requested them; else ""."""
         return self._read_crash_log_range(0, os.fstat(self._crash_log_fd).st_size)
 
     def _read_crash_log_range(self, start_offset: int, end_offset: int) -> str:
@@ -621,7 +621,7 @@ class WorkerProcess:
         return os.pread(self._crash_log_fd, nbytes, start_offset).decode(errors="replace")
 
     def send_signal(self, signal_number: int) -> None:
-        """Send a signal to its process group: to it and the children that it forked."""
+        """Send a signal to its process group: to the worker and the children that it forked."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal_number)
 
@@ -634,7 +634,7 @@ class WorkerProcess:
         return True
 
     def close(self) -> None:
-        """Kill the processes that it forked and left behind, and close its descriptors. Call after its exit."""
+        """Kill the processes that it forked and left behind, and close its descriptors. Call it after the exit."""
         if self._owned_fds:  # only once: later the process group's number may be reused
             self.send_signal(signal.SIGKILL)
             if isinstance(self._popen, ForkedProcess):
@@ -645,10 +645,10 @@ class WorkerProcess:
 def terminate_workers(workers: Iterable[WorkerProcess], *, is_stop_requested: bool) -> list[str]:
     """Wait for the workers to exit, then send SIGTERM, then SIGKILL. Returns the names of those that needed a signal.
 
-    `is_stop_requested`: the workers have been told to stop, so wait for that before SIGTERM.
+    With `is_stop_requested`, the workers were told to stop, so it waits for that before SIGTERM.
     """
     slow_workers: list[str] = []
-    running = [worker for worker in workers if worker.poll() is None]  # the pids of the others may be reused
+    running = [worker for worker in workers if worker.poll() is None]  # pids of exited workers may be reused
     for worker in running:
         if not worker.is_ready:  # it is building its stages and does not receive commands yet
             worker.send_signal(signal.SIGTERM)
@@ -679,7 +679,7 @@ def _log_slow_exit(worker: WorkerProcess, *, is_stop_requested: bool) -> None:
 
 
 def describe_stacks(stacks: str) -> str:
-    """Return the end of a sentence that shows stacks; a worker in native code, or in its teardown, may have none.
+    """Return the end of a sentence that shows stacks. A worker in native code, or in its teardown, may have none.
 
     >>> describe_stacks("Thread 0x1 (most recent call first):")
     'it runs no Python code'
@@ -690,13 +690,13 @@ def describe_stacks(stacks: str) -> str:
 class WorkerPool:
     """The workers by process index. Each slot has one worker at a time.
 
-    A worker that follows another in its slot takes over its descriptors and counters. Its incarnation is one higher.
+    A successor in a slot takes over the descriptors and counters of its predecessor. Its incarnation is one higher.
     """
 
     def __init__(
         self, plan: Plan, resources: RunResources, control_socket_fd: int, output_collector: OutputCollector
     ) -> None:
-        """Start no worker yet. What workers print and log goes to `output_collector`."""
+        """Start no worker yet. `output_collector` gets the workers' output and logs."""
         self._plan = plan
         self._resources = resources
         self._control_socket_fd = control_socket_fd
@@ -704,15 +704,15 @@ class WorkerPool:
         self._starter = ProcessStarter(plan)
         self.workers: dict[int, WorkerProcess] = {}
         self._specs: dict[int, WorkerSpec] = {}
-        """Of the present worker of each slot."""
+        """The spec of the current worker of each slot."""
         self._main_pickles: Mapping[str, bytes] = {}
         self._sent_plans: dict[int, SentPlan] = {}
-        """What the workers of a process plan are sent, by worker group; pickled when the first of them starts."""
+        """The data sent to the workers of a process plan, by worker group; pickled when the first of them starts."""
         self._lock = threading.Lock()
         self.is_stopping = False
 
     def start_all(self) -> None:
-        """Start the workers that the plan begins with. If one cannot be started, end the others."""
+        """Start the workers with which the plan begins. If one cannot be started, end the others."""
         if not self._plan.forks_caller:
             self._main_pickles = pickle_main_objects(self._plan)
         self._starter.prepare()
@@ -737,17 +737,17 @@ class WorkerPool:
         return worker
 
     def has_started(self, slot: WorkerSlot) -> bool:
-        """Whether the slot has had a worker."""
+        """Whether the slot has ever had a worker."""
         return slot.process_index in self._specs
 
     def remove(self, worker: WorkerProcess) -> None:
-        """Forget a worker that has ended, for its slot stays empty. The caller closes it."""
+        """Forget a worker that has ended and whose slot stays empty. The caller closes the worker."""
         with self._lock:
-            if not self.is_stopping:  # else others go through all of them
+            if not self.is_stopping:  # else other threads iterate over all of them
                 del self.workers[worker.slot.process_index]
 
     def begin_stop(self) -> bool:
-        """Start no more workers from now on. Returns False if that was so already."""
+        """Start no more workers from now on. Returns False if the pool is stopping already."""
         with self._lock:
             was_stopping = self.is_stopping
             self.is_stopping = True
@@ -775,7 +775,7 @@ class WorkerPool:
         return worker
 
     def _make_spec(self, slot: WorkerSlot) -> WorkerSpec:
-        """Return what all workers of a slot are started with, but for what `_start_worker` replaces."""
+        """Return the spec for all workers of a slot. `_start_worker` replaces the parts that differ."""
         plan, resources = self._plan, self._resources
         sent_plan = self._sent_plans.get(slot.worker_group)
         if sent_plan is None:
@@ -820,7 +820,7 @@ class WorkerPool:
         )
 
     def close(self) -> None:
-        """Close the descriptors of all workers. Call after their exit."""
+        """Close the descriptors of all workers. Call it after their exit."""
         for worker in self.workers.values():
             worker.close()
         self._starter.close()
