@@ -1,6 +1,6 @@
 """The config change to try for each kind of limit, or the reason why no change will help.
 
-A change is overrides, as `--set` and `Pipeline` take them: `stages.decode.workers=3`.
+A change is a list of overrides, as `--set` and `Pipeline` take them: `stages.decode.workers=3`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stagepipe.report.utilization import (
 )
 
 NO_CHANGE = "No config change will help"
-"""How the advice begins where there is no change to try."""
+"""The first words of an advice without a change to try."""
 
 MIN_WINDOW_PER_WORKER = 2
 """Items in flight for each worker of the run: one that it works on, and the next."""
@@ -35,18 +35,18 @@ class ConfigAdvice:
 
 
 def is_writer(stage_name: str, record: RunRecord) -> bool:
-    """Whether a stage writes the parts of a sink; the order point before it makes them."""
+    """Whether a stage writes the parts of a sink; the order point before it only makes them."""
     path = find_config_path(stage_name, record)
     return path.partition(".")[0] == "sink" and stage_name not in record.order_point_names
 
 
 def count_workers(record: RunRecord) -> int:
-    """Return the number of workers of the run, the source among them."""
+    """Return the number of workers of the run, including the source."""
     return sum(stage.workers for stage in record.stages if stage.fused_into is None)
 
 
 def find_config_path(stage_name: str, record: RunRecord) -> str:
-    """Return where an override finds a stage: that of a sink is not among `stages`."""
+    """Return the path of a stage for overrides: the stages of a sink are not under `stages`."""
     path = next((stage.config_path for stage in record.stages if stage.name == stage_name), "")
     return path or f"stages.{stage_name}"
 
@@ -54,35 +54,35 @@ def find_config_path(stage_name: str, record: RunRecord) -> str:
 # ------------------------------------------------------------------ more workers
 
 _MAX_WORKER_FACTOR = 4
-"""Maximum factor for the number of workers in one step: the measurement says little about larger changes."""
+"""Maximum factor for the number of workers in one step: the measurement does not predict larger changes well."""
 
 _MAX_WORKER_FACTOR_ON_FULL_MACHINE = 2
-"""The same for workers that mostly wait, while other processes use the CPUs."""
+"""The same factor for workers that mostly wait while other processes use the CPUs."""
 
 _MIN_CPUS_PER_WORKER = 0.05
-"""CPUs that a worker counts for at least, even if it only waits (for a network, for a disk)."""
+"""Minimum number of CPUs to count for a worker, even if it only waits (for a network, for a disk)."""
 
 _MIN_FREE_CPU_SHARE = 0.75
 """Share of a worker's CPU use (at most one CPU) that must be free to make one more worker worthwhile."""
 
 _MAX_CPU_WAIT_SHARE = 0.2
-"""Share of their time that workers may wait for a CPU before more of them only take it from each other."""
+"""Maximum share of their time that workers may wait for a CPU: beyond it, more workers compete for the same CPUs."""
 
 _MIN_SCALING_NS = 10_000_000_000
-"""A shorter run may end before it has given a stage the workers that it could use."""
+"""A shorter run may end before it has given a stage all the workers that the stage could use."""
 
 _MIN_REPORTED_OTHER_CPUS = 0.1
-"""A smaller load of other programs is not mentioned."""
+"""The advice does not mention a smaller load of other programs."""
 
 
 _MIN_PARTS = 8
-"""Parts of a sink from which more workers have something to write."""
+"""Minimum number of parts of a sink for which more workers are useful."""
 
 
 def can_have_workers(load: ProcessLoad, record: RunRecord) -> bool:
     """Whether a process may run in several workers: it is not the consumer, the source or an order point.
 
-    Nor does it keep state: several workers would have several states, and other items.
+    It must not keep state either: several workers would have several states and see other items.
     """
     if not load.member_stages or load.member_stages[0] is record.stages[0]:
         return False
@@ -92,7 +92,7 @@ def can_have_workers(load: ProcessLoad, record: RunRecord) -> bool:
 def advise_on_stage(
     limiting_process: ProcessLoad, second_most_used: ProcessLoad | None, record: RunRecord
 ) -> ConfigAdvice:
-    """Advise on a stage that is the limit while CPUs are free: more workers, unless it must run in one."""
+    """Advise on a stage that is the limit while CPUs are free: more workers, unless the stage must run in one."""
     next_utilization = second_most_used.utilization if second_most_used is not None else 0.0
     if can_have_workers(limiting_process, record):
         parts = limiting_process.member_stages[0].items
@@ -120,7 +120,7 @@ def advise_on_stage(
 
 
 def _find_separable_stage(load: ProcessLoad, record: RunRecord) -> StageRecord | None:
-    """The fused stage to run in a process of its own, with those behind it: the costliest, or else the first one."""
+    """Return the fused stage to move to its own process, with later ones: the costliest, else the first one."""
     fused = load.member_stages[1:]
     if not fused or fused[-1].name in record.order_point_names:
         return None
@@ -130,7 +130,7 @@ def _find_separable_stage(load: ProcessLoad, record: RunRecord) -> StageRecord |
 def _advise_own_process(
     stage: StageRecord, load: ProcessLoad, next_utilization: float, record: RunRecord
 ) -> ConfigAdvice:
-    """Advise a process of its own for a fused stage, with several workers if it takes most of the time."""
+    """Advise to run a fused stage in its own process, with several workers if it takes most of the time."""
     path = find_config_path(stage.name, record)
     moved = load.member_stages[load.member_stages.index(stage) :]
     moved_share = _sum_run_ns(moved) / max(_sum_run_ns(load.member_stages), 1)
@@ -153,9 +153,9 @@ def _advise_own_process(
 
 
 def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, record: RunRecord) -> ConfigAdvice:
-    """Advise enough workers to bring these processes level with the next one, as far as CPUs are free.
+    """Advise enough workers to bring these processes level with the next busiest one, as far as CPUs are free.
 
-    A number that follows the work is left to the run until it is the largest that the config allows.
+    If a stage has bounds, the run chooses the number of workers, so the advice raises only a bound that is reached.
     """
     other_cpus = record.other_cpus - record.yielding_cpus
     free_cpus = max(record.cpus - compute_cpus_used(record) - other_cpus, 0.0)
@@ -191,7 +191,7 @@ def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, reco
 
 
 def _describe_scaling(load: ProcessLoad, workers: int, record: RunRecord) -> str:
-    """Say that the run itself gives a process more workers, or would have, had it been longer."""
+    """Return a sentence saying that the run itself adds workers to a process, or would if it were longer."""
     has_changed = any(change.stage == load.name for change in record.worker_changes)
     most = load.member_stages[0].max_workers
     if has_changed or compute_run_active_ns(record) >= _MIN_SCALING_NS:
@@ -203,7 +203,7 @@ def _describe_scaling(load: ProcessLoad, workers: int, record: RunRecord) -> str
 
 
 def _describe_process(load: ProcessLoad) -> str:
-    """Return the name of a process; with the stage that takes its time, if that is fused into it."""
+    """Return the name of a process, with its costliest stage if that stage is fused into it."""
     costliest = load.costliest_stage
     return load.name if costliest == load.name else f"{load.name}, in whose process {costliest} runs,"
 
@@ -213,7 +213,7 @@ def _sum_run_ns(stages: Sequence[StageRecord]) -> int:
 
 
 def _explain_full_machine(load: ProcessLoad, free_cpus: float, free_text: str) -> str:
-    """Return why no more workers of a process will help, because the CPUs are in use; "" if they may."""
+    """Return why more workers of a process will not help, because the CPUs are in use; "" if they may help."""
     if not wants_cpu(load):
         return ""
     change = f"Make {load.costliest_stage} cheaper, or use more CPUs."
@@ -228,7 +228,7 @@ def _explain_full_machine(load: ProcessLoad, free_cpus: float, free_text: str) -
 
 
 def _choose_workers(load: ProcessLoad, next_utilization: float, free_cpus: float) -> int:
-    """At least one more; enough to bring the process level with the next, as far as the CPUs go."""
+    """Return a number of workers: at least one more, enough to reach the next utilization, limited by the free CPUs."""
     utilization_ratio = load.utilization / max(next_utilization, 1 / _MAX_WORKER_FACTOR)
     balanced_workers = math.ceil(load.workers * min(utilization_ratio, _MAX_WORKER_FACTOR))
     wanted_cpus = _compute_wanted_cpus(load)
@@ -239,7 +239,7 @@ def _choose_workers(load: ProcessLoad, next_utilization: float, free_cpus: float
 
 
 def _compute_wanted_cpus(load: ProcessLoad) -> float:
-    """The CPUs that one worker would use if it never had to wait for one."""
+    """Return the CPUs that one worker would use if it never waited for a CPU."""
     if not load.cpu_ns:
         return 1.0
     return max((load.cpu_ns + load.cpu_wait_ns) / max(load.active_ns, 1), _MIN_CPUS_PER_WORKER)
@@ -248,20 +248,20 @@ def _compute_wanted_cpus(load: ProcessLoad) -> float:
 # ------------------------------------------------------------------ a hop
 
 _MIN_MODE_COST_RATIO = 1.1
-"""A forced mode is worth changing if the other is predicted to be cheaper by more than the noise of the calibration."""
+"""Minimum cost ratio for changing a forced mode: the predicted saving must exceed the noise of the calibration."""
 
 _MIN_RATIO_WITHOUT_DECIMALS = 10
-"""Cost ratio from which decimals are not printed."""
+"""Cost ratio from which the text has no decimals."""
 
 _MAX_FUSED_TIME_RATIO = 0.95
-"""Fusing must be predicted to save at least a twentieth of the time, because it removes a process."""
+"""Fusing removes a process, so it must be predicted to save at least a twentieth of the time."""
 
 
 def advise_on_hop(
     hop: HopRecord, limiting_process: ProcessLoad | None, record: RunRecord, loads: tuple[ProcessLoad, ...]
 ) -> ConfigAdvice:
     """Advise on a hop that is the limit, at `limiting_process` (None if the machine is full)."""
-    is_to_sink = not find_config_path(hop.target, record).startswith("stages.")  # it has neither key
+    is_to_sink = not find_config_path(hop.target, record).startswith("stages.")  # a sink has neither key
     advice = None if is_to_sink else _advise_other_mode(hop) or _advise_fusion(hop, limiting_process, record, loads)
     if advice is not None:
         return advice
@@ -276,7 +276,7 @@ def advise_on_hop(
 
 
 def advise_on_spilling(record: RunRecord, loads: tuple[ProcessLoad, ...]) -> ConfigAdvice:
-    """Advise on blocks that the object store cannot hold: do without the hop that has most of them, or wait less."""
+    """Advise on blocks that the object store cannot hold: remove the hop with most of them, or wait less."""
     hop = max(record.hops, key=_get_spilled_bytes, default=None)
     option = f" (`{record.store_option}`)" if record.store_option else ""
     larger_store = (
@@ -322,8 +322,8 @@ def _advise_fusion(
 ) -> ConfigAdvice | None:
     """Advise to fuse both ends of the hop if the fused process needs less time than the slower one needs now.
 
-    The fused stage loses its own workers. The cost of its functions and of its other hops is therefore added to the
-    workers of the stage before it; the hop between them and the loop of its own process fall away.
+    The fused stage loses its own workers. Therefore the cost of its functions and of its other hops is added to the
+    workers of the stage before it; the hop between them and the loop of the removed process disappear.
     """
     upstream = next((load for load in loads if any(stage.name == hop.source for stage in load.member_stages)), None)
     downstream = next((load for load in loads if load.member_stages and load.name == hop.target), None)
@@ -341,7 +341,7 @@ def _advise_fusion(
 
 
 def _list_fusion_overrides(hop: HopRecord, downstream: ProcessLoad) -> list[str]:
-    """List the overrides that fuse the target of a hop: keys of a process of its own are no keys of a fused stage."""
+    """List the overrides that fuse the target of a hop. A fused stage must not set the keys of a separate process."""
     path = f"stages.{hop.target}"
     has_own_threads = downstream.member_stages[0].threads > 1
     own_keys = {
@@ -355,7 +355,7 @@ def _list_fusion_overrides(hop: HopRecord, downstream: ProcessLoad) -> list[str]
 # ------------------------------------------------------------------ the window, `memory`, threads, the code
 
 _MAX_WINDOW = 4096
-"""A wider window is not suggested in one step."""
+"""Maximum window that one step suggests."""
 
 
 def advise_on_source(source_process: ProcessLoad) -> ConfigAdvice:
@@ -368,7 +368,7 @@ def advise_on_source(source_process: ProcessLoad) -> ConfigAdvice:
 
 
 def advise_on_item_sink(record: RunRecord) -> ConfigAdvice:
-    """Advise on a sink in the calling process, or on the parts of sinks with workers, which are put in order there."""
+    """Advise on a sink in the calling process, or on putting the parts of sinks with workers in order there."""
     if any(stage.is_sink for stage in record.stages):
         text = "No config change will help: shards are made durable one after another. Use a faster disk."
     else:
@@ -381,7 +381,7 @@ def advise_on_item_sink(record: RunRecord) -> ConfigAdvice:
 
 
 def advise_on_repeated_attempts(stage_name: str) -> ConfigAdvice:
-    """Advise on a stage whose time goes into attempts that fail."""
+    """Advise on a stage that spends its time on failing attempts."""
     text = (
         f"No config change will help: find out why {stage_name} fails; `retries: 0` shows the error. Against an "
         "overloaded server, fewer workers may fail less."
@@ -428,11 +428,11 @@ def advise_on_full_machine(costliest_process: ProcessLoad, record: RunRecord) ->
 
 
 def _count_competing_threads(load: ProcessLoad, record: RunRecord) -> float:
-    """The threads that each worker runs at once, if the workers have more of them than there are CPUs; else 0."""
+    """Return how many threads each worker runs at once, if the workers run more threads than there are CPUs; else 0."""
     if not load.member_stages or load.member_stages[0] is record.stages[0] or load.work_ns <= 0:
         return 0.0
     if load.member_stages[0].concurrency > 1:
-        return 0.0  # its threads are those that the user asked for
+        return 0.0  # the user asked for these threads
     threads = (load.cpu_ns + load.cpu_wait_ns) / load.work_ns
     configured = load.member_stages[0].threads
     if load.cpu_ns > MIN_MULTITHREADED_CPU_RATIO * load.work_ns:

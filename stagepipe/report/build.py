@@ -31,13 +31,13 @@ from stagepipe.report.verdict import judge_with_changes
 from stagepipe.timing import Histogram
 
 _MIN_DELIVERIES_FOR_RATE = 3
-"""Minimum number of deliveries for a steady rate: of two points, one is the first item, which may come in a burst."""
+"""Minimum number of deliveries for a steady rate: with two, one is the first item, which may come in a burst."""
 
 _MIN_COUNT_CHANGE = 0.01
-"""A smaller change of the number of items is what was skipped or done again."""
+"""Smaller differences between item counts come from skipped or repeated items."""
 
 _MIN_STEADY_SAMPLE_SHARE = 0.25
-"""Minimum share of samples delivered before the source ends. A source that is far ahead says nothing about the rate."""
+"""Minimum share of samples delivered before the source ends. A source that is far ahead does not show the rate."""
 
 
 def build_report(record: RunRecord) -> model.Report:
@@ -71,10 +71,10 @@ def compute_percentiles(histogram: Histogram) -> model.Percentiles:
 
 
 def compute_shares(wall_ns: int, parts_ns: tuple[int, ...]) -> tuple[float, ...]:
-    """Divide each part by the wall time. The last share is the remainder. None is negative; their sum is 1.
+    """Divide each part by the wall time. The last share is the remainder. No share is negative; their sum is 1.
 
     Clocks are read one after another, so the parts may add up to slightly more than the wall time, or one may be
-    slightly negative. Negative parts count as 0. If their sum exceeds the wall time, the shares are of that sum.
+    slightly negative. Negative parts count as 0. If the parts exceed the wall time, their sum is the divisor.
 
     >>> compute_shares(10, (2, 3))
     (0.2, 0.3, 0.5)
@@ -92,7 +92,7 @@ def compute_steady_samples_per_s(record: RunRecord) -> float:
 
     At the first delivery the pipeline is full; at the end of the source the drain begins. If too few samples lie
     between the two (a source of plain indices ends long before the work is done), the interval ends at the last
-    delivery instead. With fewer than three deliveries, such as those of a sink with few parts, the rate is
+    delivery instead. With fewer than three deliveries, as in a sink with few parts, the rate is
     all samples over the time after start-up and before the drain.
     """
     all_points = record.delivery_points
@@ -107,10 +107,10 @@ def compute_steady_samples_per_s(record: RunRecord) -> float:
 
 
 def compute_steady_items_per_s(record: RunRecord) -> float:
-    """Return the source items per second in the steady state: the samples per second, times the items of a sample.
+    """Return the source items per second in the steady state: the samples per second, times the items per sample.
 
-    A filter makes fewer samples than source items, a generator more. Skipped items count. Without samples, it is all
-    items over the time after start-up.
+    A filter makes fewer samples than source items, a generator more. Skipped items count. Without samples, the result
+    is all items over the time after start-up and before the drain.
     """
     if record.samples_out > 0:
         return compute_steady_samples_per_s(record) * _count_source_items(None, record) / record.samples_out
@@ -141,14 +141,14 @@ def _build_run(record: RunRecord) -> model.RunReport:
 
 
 def _name_rows(record: RunRecord) -> dict[str, str]:
-    """Return the rows of stages by their names."""
+    """Return the row of each stage, by the stage's name."""
     return {stage.name: stage.row for stage in record.stages}
 
 
 def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
     """Yield a row for the source, each stage and each sink, in the order of the pipeline.
 
-    The planner's inner processes count in the row that they belong to, which has the shares of the busiest of them.
+    The planner's inner processes count in the row that they belong to. The row shows the shares of the busiest of them.
     """
     rows: dict[str, list[StageRecord]] = {}
     for stage in record.stages:
@@ -165,9 +165,9 @@ def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
 def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, has_consumer: bool) -> model.StageReport:
     members = [_build_stage(stage, record) for stage in stages]
     members += [_build_consumer_row(record)] if has_consumer else []
-    heads = [row for row in members if row.fused_into is None]  # a fused one is never starved
+    heads = [row for row in members if row.fused_into is None]  # a fused stage is never starved
     main = max(heads or members, key=lambda row: row.busy + row.overhead)
-    if record.is_inline:  # its members run one after the other
+    if record.is_inline:  # the members run one after the other
         busy = min(sum(row.busy for row in members), 1.0)
         main = replace(main, busy=busy, starved=1.0 - busy)
     is_sink = has_consumer or stages[0].is_sink
@@ -197,7 +197,7 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
 
 
 def _build_consumer_row(record: RunRecord) -> model.StageReport:
-    """The sink in the calling process, or what it does to make files of the parts of sinks with workers."""
+    """Return the row of a sink in the calling process, or of making files from the parts of sinks with workers."""
     consumer, startup_ns = record.consumer, compute_startup_ns(record)
     starved_ns = max(consumer.wait_ns - startup_ns, 0)
     wall_ns = consumer.wait_ns + consumer.busy_ns if record.is_inline else record.wall_ns
@@ -237,8 +237,8 @@ def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
 def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
     """Return how many source items of this run have reached a stage (None: the consumer), each counted once.
 
-    All have, once a run has finished, those that were skipped before as marks. Before that, no more than the stages
-    with an item for each have had.
+    In a finished run, all items have reached every stage; items skipped earlier did so as tombstones. Before the end,
+    the result is at most the item count of each stage that gets one item per source item.
     """
     if record.status == "finished" or not record.stages or stage is record.stages[0]:
         return record.items_in
@@ -251,7 +251,7 @@ def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
 
 
 def _compute_new_work_ns(stage: StageRecord, record: RunRecord) -> float:
-    """Return the time in a stage's function without what it did again after a seek, by the number of its items."""
+    """Return the time in a stage's function, without the share of items that it repeated after a seek."""
     items = stage.items + stage.passed_by
     if stage is record.stages[0] or stage not in list_one_to_one(record) or items <= record.items_in:
         return stage.busy_ns
@@ -259,9 +259,9 @@ def _compute_new_work_ns(stage: StageRecord, record: RunRecord) -> float:
 
 
 def _count_outputs(stages: Sequence[StageRecord], record: RunRecord, *, is_sink: bool) -> tuple[int, str]:
-    """Return what a row makes of its items if that is another number, and its unit; (0, "") if it is the same."""
+    """Return the number of a row's outputs and their unit if it differs from the items; (0, "") if it is the same."""
     if is_sink:
-        sinks = {each.row for each in record.stages if each.is_sink}  # the files of several are not told apart
+        sinks = {each.row for each in record.stages if each.is_sink}  # several sinks: files not counted by sink
         return (record.consumer.files, "files") if record.consumer.files and len(sinks) <= 1 else (0, "")
     stage = stages[-1]
     sent = next((hop.messages.total for hop in record.hops if hop.source == stage.name), 0)
@@ -279,12 +279,12 @@ def _compute_stage_shares(stage: StageRecord, record: RunRecord) -> tuple[float,
     busy_ns = compute_process_busy_ns(stage, record)
     parts_ns = (stage.starting_ns, busy_ns, stage.starved_ns, stage.blocked_ns)
     if stage.wall_ns <= 0 and not any(part_ns > 0 for part_ns in parts_ns):
-        return 1.0, 0.0, 0.0, 0.0, 0.0  # the workers never became ready: all their time is start-up
+        return 1.0, 0.0, 0.0, 0.0, 0.0  # no worker ever became ready, so all time is start-up
     return compute_shares(stage.wall_ns, parts_ns)
 
 
 def _name_series(record: RunRecord, rows: Mapping[str, str]) -> Series:
-    """Return the series with one line for each row: that of the busiest of its processes."""
+    """Return the series with one line per row: the line of the row's busiest process."""
     lines: dict[str, StageSeries] = {}
     for line in record.series.stages:
         row = rows.get(line.name, line.name)
@@ -300,7 +300,7 @@ def _name_series(record: RunRecord, rows: Mapping[str, str]) -> Series:
 
 
 def _build_hop(hop: HopRecord, rows: Mapping[str, str]) -> model.HopReport:
-    """The hop between two rows; one inside a row keeps the name of the inner process that it comes from or leads to."""
+    """Return the hop between two rows. A hop inside a row keeps the names of its inner processes."""
     empty = Histogram()
     source, target = rows.get(hop.source, hop.source), rows.get(hop.target, hop.target)
     if source == target:

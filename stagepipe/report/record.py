@@ -1,7 +1,7 @@
-"""What an engine counted in one run: the input of the report. Durations are in ns, sizes in bytes.
+"""The figures that an engine counts in one run: the input of the report. Durations are in ns, sizes in bytes.
 
-The types of the first two sections are a part of the schema `stagepipe.report/2` too: an engine counts them in the very
-form that the report (`model`) prints. Those of the last section are the record's own.
+The types of the first two sections also belong to the schema `stagepipe.report/2`: the report (`model`) prints them as
+the engine counts them. The types of the last section are used only in the record.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class TimingOverhead(msgspec.Struct, frozen=True):
 
 
 class StageTally(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage has counted, over all its workers: a field for each `StageCounter` of the board, by its name.
+    """The counts of a stage, summed over its workers: one field for each `StageCounter` of the board, by its name.
 
-    Live figures, record and report have these fields, so a new counter is one line here, and one in `COUNT_COLUMNS`.
+    Live figures, record and report have these fields, so a new counter is one line here and one in `COUNT_COLUMNS`.
 
-    `items` are those that the stage ran on; `passed_by` are those that its `when` does not match. `errors` are failed
-    attempts, also repeated ones; `skipped` are the items that were dropped or given up, `dead_letters` those that were
-    given up after an error. `repeated_ns` went into attempts that were repeated, and is not in `busy_ns`.
+    `items` are the items that the stage ran on; `passed_by` are items that its `when` does not match. `errors` are
+    failed attempts, including repeated ones; `skipped` are items that were dropped or given up, `dead_letters` items
+    that were given up after an error. `repeated_ns` is the time of repeated attempts and is not part of `busy_ns`.
     """
 
     name: str
@@ -55,7 +55,7 @@ class StageTally(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_counters(cls, name: str, counters: Sequence[int]) -> Self:
-        """Return the tally of a stage from its counters, which are indexed by `StageCounter`."""
+        """Return the tally of a stage from its counters, indexed by `StageCounter`."""
         return cls(name=name, **{field: counters[counter] for field, counter in _COUNTERS.items()})
 
 
@@ -67,9 +67,10 @@ _COUNTERS: Final = {
 
 
 class CountColumn(NamedTuple):
-    """How a count is shown: as a column of the report under `heading`, where any stage has one, and for Prometheus.
+    """How to show a count: as a column of the report under `heading` if any stage has a value, and for Prometheus.
 
-    `is_failure`: it is in the table of failures. Without `heading` it is no column, without `metric` no metric.
+    With `is_failure`, the count is in the table of failures. An empty `heading` means no column, an empty `metric` no
+    metric.
     """
 
     field: str
@@ -94,17 +95,17 @@ COUNT_COLUMNS: Final = (
     CountColumn("items", "", "stage_items", "Items that the stage has finished."),
     CountColumn("dead_letters", "", "stage_dead_letters", "Items that went to the dead letters."),
 )
-"""The counts of a stage, from left to right. A new one is a field of `StageTally` and a line here."""
+"""The counts of a stage, from left to right. To add one, add a field to `StageTally` and a line here."""
 
 
 class StageFigures(StageTally, frozen=True, kw_only=True):
-    """What the record of a stage and its row in the report have alike. Counts and times are sums over workers.
+    """The figures that the record of a stage and its row in the report share. Counts and times are sums over workers.
 
     `workers` is their number at the end of the run. `min_workers` and `max_workers` are the bounds of a number that
-    follows the work; 0: it is fixed. Where it has changed, `mean_workers` is its mean over the run; else that is 0.
-    `crashes` are the deaths of its workers. `fused_into` names the first stage of the process that a fused stage
-    shares. Without `is_blocked_measured`, `starved` is all waiting: a worker of some engines cannot tell a full next
-    stage from missing input.
+    follows the work; 0: it is fixed. If the number has changed, `mean_workers` is its mean over the run; else it is 0.
+    `crashes` counts the deaths of its workers. `fused_into` names the first stage of the process that a fused stage
+    shares. Without `is_blocked_measured`, `starved` is all waiting: the workers of some engines cannot distinguish a
+    full next stage from missing input.
     """
 
     workers: int
@@ -120,7 +121,7 @@ class StageFigures(StageTally, frozen=True, kw_only=True):
 
     @property
     def worker_divisor(self) -> float:
-        """What a sum over the workers is divided by for that of one worker: their mean number over the run."""
+        """Divisor that turns a sum over the workers into the value of one worker: their mean number over the run."""
         return self.mean_workers or max(self.workers, 1)
 
 
@@ -128,7 +129,7 @@ SUMMED_FIGURES: Final = (
     *(field for field in _COUNTERS if field not in {"items", "passed_by"}),
     *("cpu_ns", "rss_bytes", "pss_bytes", "crashes"),
 )
-"""The figures that a row of several processes sums over them."""
+"""The figures that a row with several processes adds up."""
 
 
 class HopThresholdChange(msgspec.Struct, frozen=True):
@@ -144,8 +145,8 @@ class HopTransport(msgspec.Struct, frozen=True):
     """How the messages of a hop travel, and why.
 
     `mode` is `local`, `pipe`, `shared_memory`, `auto`, `object_store`, or the name of a registered transport.
-    Buffers of `threshold_bytes` and more go to shared memory. This is the value at the end of the run; `changes` lists
-    how it got there.
+    Buffers of `threshold_bytes` or more go to shared memory. It is the value at the end of the run; `changes` lists the
+    earlier changes.
     """
 
     mode: str
@@ -155,7 +156,7 @@ class HopTransport(msgspec.Struct, frozen=True):
 
     @property
     def carrier(self) -> str:
-        """What carried the buffers that were not in a packet: shared memory, or the transport that the config names."""
+        """The carrier of buffers outside of packets: shared memory, or the transport that the config names."""
         is_built_in = self.mode in {"local", "pipe", "shared_memory", "auto", "object_store"}
         return "shared_memory" if is_built_in else self.mode
 
@@ -163,7 +164,7 @@ class HopTransport(msgspec.Struct, frozen=True):
 class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory.
 
-    Those in the `object_store` went through that of the engine's cluster.
+    `object_store` counts messages through the object store of the engine's cluster.
     """
 
     local: int = 0
@@ -192,14 +193,13 @@ class ByteCounts(msgspec.Struct, frozen=True):
 
 
 class StoreHopReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object store tells of a hop through it: sums over the run. None: it does not tell.
+    """The figures of an object store for a hop through it, summed over the run. None: the store does not report it.
 
-    Each duration is of one clock, or the difference of two durations: clocks of two nodes are never compared. `put_ns`
-    is the time to serialize blocks and to put them into the store, by the workers that sent them; `get_ns` is the time
-    in which the calling process got them (the last hop alone). `wait_ns` is the time of all tasks from their request to
-    their start: in the scheduler's queues, and to fetch the block. `held_ns` is how long finished blocks were not
-    taken, because what comes after was full. `moved_bytes` were made on another node, `spilled_bytes` had been written
-    to disk.
+    Each duration comes from one clock, or is a difference of two durations: clocks of two nodes are never compared.
+    `put_ns` is the time in which the sending workers serialized blocks and put them into the store; `get_ns` is the
+    time in which the calling process got them (only for the last hop). `wait_ns` is the time of all tasks from request
+    to start: in the scheduler's queues, and to fetch the block. `held_ns` is how long finished blocks waited because
+    the next stage was full. `moved_bytes` were made on another node, `spilled_bytes` had been written to disk.
     """
 
     blocks: int | None = None
@@ -213,10 +213,10 @@ class StoreHopReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreNodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The object store of one node of a cluster, during the run: all programs that use it are in its figures.
+    """The object store of one node of a cluster during the run. The figures cover all programs that use the store.
 
-    `node` is the beginning of the node's id, as the cluster's own tools show it. Blocks are spilled to disk where the
-    store of `store_bytes` is full, and restored when they are needed.
+    `node` is the beginning of the node's id, as the cluster's own tools show it. A full store (`store_bytes`) spills
+    blocks to disk and restores them when they are needed.
     """
 
     node: str
@@ -229,16 +229,16 @@ class StoreNodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def disk_ns(self) -> int:
-        """The time that the node wrote blocks to disk, or read them from there."""
+        """The time in which the node wrote blocks to disk or read them back."""
         return self.spill_ns + self.restore_ns
 
 
 class CostPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message costs by this machine's calibration, in ns (0: unknown), next to what it did cost.
+    """The predicted cost of a message by this machine's calibration, in ns (0: unknown), next to the measured cost.
 
     `pipe_ns` and `shared_memory_ns` are means, as if all messages had used that transport. `median_ns` is the median
     for the transport that each message used, and `measured_median_ns` is its measured counterpart. Pickling costs the
-    same in both modes; all four include it as measured. `measured_ratio` is `measured_median_ns / median_ns`.
+    same in both modes; all four include the measured time of it. `measured_ratio` is `measured_median_ns / median_ns`.
     """
 
     pipe_ns: int = 0
@@ -262,7 +262,7 @@ class SharedMemoryReport(msgspec.Struct, frozen=True):
 class SlowItem(msgspec.Struct, frozen=True, kw_only=True):
     """One of the slowest items: the time in the stage's function, and in the queue before it.
 
-    `label` is what errors call the item, such as the path of its file; empty if it has none, and for quick items.
+    `label` is the name of the item in errors, such as its file path; it is empty for quick items and unnamed ones.
     """
 
     item: str
@@ -296,8 +296,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
     """A restart from the last delivered item. `lost_ns` is the time until the next item was delivered, in ns.
 
-    `kind` is `death` (a worker died and another took its place) or `stall` (no item moved, and no worker died: then
-    `stage` and `item` are empty and `worker` is -1). `cause` says why.
+    `kind` is `death` (a worker died and another one replaced it) or `stall` (no item moved although no worker died:
+    then `stage` and `item` are empty and `worker` is -1). `cause` is the reason.
     """
 
     stage: str
@@ -309,12 +309,12 @@ class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Workers that a stage got or gave up while the run went on: `workers` after it, `delta` more; negative: fewer.
+    """A change of a stage's number of workers during the run: `workers` after it, `delta` more; negative: fewer.
 
-    It was decided `at_ns` after the start of the run, for `reason`, and done `took_ns` later: the worker was ready, or
-    took no more items; 0: the run ended before. Gains are shares of the rate of the stage, 0 while unknown:
-    `expected_gain` is that of the decision, `measured_gain` compares some seconds before and after. With a `failure`,
-    which says why no worker could start, nothing has changed.
+    The run decided it `at_ns` after its start, for `reason`. It took effect `took_ns` later: the worker was ready, or
+    took no more items; 0: the run ended before. Gains are shares of the stage's rate, 0 while unknown: `expected_gain`
+    was predicted by the decision, `measured_gain` compares some seconds before and after. `failure` says why no worker
+    could start; then nothing has changed.
     """
 
     at_ns: int
@@ -368,9 +368,9 @@ class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
     """The training loop, the sink or `run`: how long it waited for items and how long it worked on them.
 
     `first_wait_ns` is the part of the wait before the first item. `outside_loop_ns` is the time without iteration,
-    between two epochs and after the last; it counts as neither waiting nor work. `is_sink`: it is a sink
-    without workers, or what puts the parts of sinks with workers in their order: of these, `items` and `files` are what
-    was written.
+    between two epochs and after the last; it counts as neither waiting nor work. With `is_sink`, the consumer is a sink
+    without workers, or the step that puts the parts of sinks with workers in order; for the parts, `items` and `files`
+    count the written items and files.
     """
 
     wait_ns: int = 0
@@ -389,9 +389,9 @@ class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
 class StageSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One process over time, named after its first stage: a value for each interval of `Series.times_ns`.
 
-    `items_per_s` are the items that its workers finished. `busy`, `starved` and `blocked` are shares of the time of its
-    workers, 0 to 1; the rest is overhead and start-up. `workers` is their number at the end of each interval, where it
-    has changed; else it is empty.
+    `items_per_s` is the rate of items that its workers finished. `busy`, `starved` and `blocked` are shares of the time
+    of its workers, 0 to 1; the rest is overhead and start-up. `workers` is their number at the end of each interval; it
+    is empty if the number never changed.
     """
 
     name: str
@@ -405,8 +405,7 @@ class StageSeries(msgspec.Struct, frozen=True, kw_only=True):
 class HopSeries(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
     """One hop between processes over time: the mean number of messages that waited to be received, in each interval.
 
-    By Little's law (Operations Research 9, 1961) it is the sum of the waits of the received messages, divided by the
-    time.
+    By Little's law (Operations Research 9, 1961) it is the total wait of the received messages, divided by the time.
     """
 
     source: str
@@ -415,17 +414,17 @@ class HopSeries(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "fr
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of all workers together at one time, ns after the start of the run."""
+    """The memory of all workers together at one time, in ns after the start of the run."""
 
     time_ns: int
     bytes: int
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """The run over time. `times_ns` are the ends of the intervals, ns after the start; at most 240, evenly spaced.
+    """The run over time. `times_ns` are the ends of the intervals, in ns after the start; at most 240, evenly spaced.
 
-    `shared_memory_bytes` is the shared memory in use at the end of each interval. `rss_bytes` is sampled about every
-    second, `pss_bytes` every ten: the resident and the proportional memory of the workers.
+    `shared_memory_bytes` is the shared memory in use at the end of each interval. `rss_bytes` (resident) and
+    `pss_bytes` (proportional) are the memory of the workers, sampled about every second and every ten seconds.
     """
 
     times_ns: tuple[int, ...] = ()
@@ -437,7 +436,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SizeCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a hop whose payload has `min_bytes` and more, and less than `max_bytes`."""
+    """The number of messages of a hop with a payload from `min_bytes` to below `max_bytes`."""
 
     min_bytes: int
     max_bytes: int
@@ -447,20 +446,20 @@ class SizeCount(msgspec.Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ the record
 
 PHASES = ("encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns", "queue_ns", "receive_ns", "decode_ns")
-"""The phases of a hop, in the order in which an item passes through them."""
+"""The phases of a hop, in the order in which a message passes through them."""
 
 
 class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker did: its items, and the time in its stages' functions."""
+    """The work of one worker: its items, and the time in its stages' functions."""
 
     items: int
     busy_ns: int
 
 
 class MemoryPressure(msgspec.Struct, frozen=True, kw_only=True):
-    """That `memory` held back items of a window of `window_items`: `fitting_items` of about `item_bytes` fitted.
+    """The effect of `memory` on the window: only `fitting_items` of `window_items` fitted, at about `item_bytes` each.
 
-    `wanted_bytes` is the `memory` that holds the window.
+    A `memory` of `wanted_bytes` holds the whole window.
     """
 
     item_bytes: int
@@ -473,8 +472,8 @@ class StageRecord(StageFigures, frozen=True, kw_only=True):
     """One stage, summed over its workers. The first stage of a run is the source.
 
     `wall_ns` runs from the start of each worker to the end of the run. It consists of starting, busy, starved (waiting
-    for input), blocked (waiting for the next stage) and the rest, which is overhead. The `wall_ns` of a fused stage,
-    which shares its process, equals the busy time, and its waits are 0.
+    for input), blocked (waiting for the next stage) and the rest, which is overhead. For a fused stage, which shares
+    its process, `wall_ns` equals the busy time, and the waits are 0.
     """
 
     wall_ns: int
@@ -483,16 +482,16 @@ class StageRecord(StageFigures, frozen=True, kw_only=True):
     blocked_ns: int
     run_histogram: Histogram
     cpu_wait_ns: int = 0  # runnable, but other processes had the CPUs
-    threads: int = 1  # that each worker may use
-    concurrency: int = 1  # items in progress in each worker; its busy time is that of all, divided by it
-    is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
-    worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
-    config_path: str = ""  # where an override finds it; empty: `stages.NAME`
-    part_of: str = ""  # the row of the config that this inner process belongs to; empty: the user wrote it
+    threads: int = 1  # threads that each worker may use
+    concurrency: int = 1  # items in progress in each worker; its busy time is the time of all of them, divided by it
+    is_stateful: bool = False  # `stateful: true`: each worker would have its own state
+    worker_loads: tuple[WorkerLoad, ...] = ()  # one per worker of the process; () for a fused stage
+    config_path: str = ""  # path for overrides; empty: `stages.NAME`
+    part_of: str = ""  # the config row of this inner process; empty: the user wrote the stage
 
     @property
     def row(self) -> str:
-        """The row of the report that it belongs to: what the user wrote in the config."""
+        """The row of the report for this stage, named as in the config."""
         return self.part_of or self.name
 
     @property
@@ -502,10 +501,10 @@ class StageRecord(StageFigures, frozen=True, kw_only=True):
 
 
 class HopFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the record of a hop and its row in the report have alike.
+    """The figures that the record of a hop and its row in the report share.
 
     `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration. `sizes`
-    counts its messages by size, smallest first, without empty ranges. `store` is None but for a hop through the object
+    counts its messages by size, smallest first, without empty ranges. `store` is set only for a hop through the object
     store of the engine's cluster.
     """
 
@@ -528,7 +527,7 @@ class HopRecord(HopFigures, frozen=True, kw_only=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the record of a run and its report have alike. `store_nodes` are those of a cluster with an object store."""
+    """The facts that the record of a run and its report share. `store_nodes` are the nodes with an object store."""
 
     name: str
     config_sha256: str
@@ -563,15 +562,15 @@ class RunRecord(RunFacts, frozen=True, kw_only=True):
     timing_overhead: TimingOverhead
     cpus: int = 1
     other_cpus: float = 0.0  # mean number of CPUs that other programs used
-    yielding_cpus: float = 0.0  # of these, those of programs with a lower priority, which give way
+    yielding_cpus: float = 0.0  # the part of `other_cpus` with a lower priority, which gives way
     cpu_quota: float = 0.0  # CPUs that the control group may use; 0: no limit
-    throttled_share: float = 0.0  # share of the quota's periods in which it was used up
+    throttled_share: float = 0.0  # share of the quota's periods in which the quota was used up
     order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
-    is_window_fixed: bool = False  # by the config: it does not grow with the workers
+    is_window_fixed: bool = False  # the config fixes the window: it does not grow with the workers
     is_ordered: bool = True  # items come out in the order of the source
     is_inline: bool = False  # all stages ran in the calling process, one after the other
     caller_cpu_ns: int = 0  # CPU time of that process during the run; 0: unknown
     memory_pressure: MemoryPressure | None = None
-    scheduler: str = ""  # what schedules the workers instead of stagepipe, by its name in sentences
-    store_option: str = ""  # how its users give the nodes a larger object store
+    scheduler: str = ""  # name of the scheduler that starts the workers instead of stagepipe, for sentences
+    store_option: str = ""  # the scheduler's option for a larger object store

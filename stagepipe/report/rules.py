@@ -1,20 +1,22 @@
-"""The rules of the verdict: each looks for one kind of limit in the evidence of a run.
+"""The rules of the verdict: each rule looks for one kind of limit in the evidence of a run.
 
-`RULES`, at the end, are the questions in their order, the most decisive first:
+`RULES`, at the end of this file, lists them in the order in which they are asked, the most decisive first:
 
-1. Is there enough to judge? A few items only fill the queues. Did all run in one process? Nothing below applies then.
-2. Did nothing flow for much of the time: restarts, one part written at the end, blocks on disk, another scheduler? Or
+1. Is there enough to judge? A few items only fill the queues. Did all stages run in one process? Then no later rule
+   applies.
+2. Did no item move for much of the time: restarts, one part written at the end, blocks on disk, another scheduler? Or
    were the items so quick that the first ones took most of the time?
-3. Was the run stopped by its CPU quota? Is the consumer the busiest? Then tuning ends here.
-4. Is one worker far slower than the others of its stage, or does a stage mostly repeat what failed?
+3. Did the CPU quota stop the run? Is the consumer the busiest process? Then tuning ends here.
+4. Is one worker far slower than the others of its stage, or does a stage mostly repeat failed attempts?
 5. Are the stages too small for processes: do their hops cost more than their work?
 6. Does a forced mode make a hop the limit?
-7. Is the machine full? Then more workers will not help, however busy a process seems: only less work will.
-8. Is it one process at the beginning of the run, and another at the end?
-9. Which process has the highest utilization (`utilization` defines it), and is it high enough?
+7. Is the machine full? Then only less work helps, not more workers, even if one process seems busy.
+8. Does one process limit the beginning of the run and another one the end?
+9. Which process has the highest utilization (see `utilization`), and is it high enough?
 10. If none: what holds items back between the processes?
 
-A new rule is a function here, an entry in `RULES`, and its sentence in `tests/unit/report/test_golden_sentences.py`.
+To add a rule, write a function here, add it to `RULES`, and add its sentence to
+`tests/unit/report/test_golden_sentences.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ from stagepipe.report.utilization import (
 
 
 def make_verdict(limited_by: str, kind: str, confidence: float, sentence: str, advice: ConfigAdvice | str) -> Verdict:
-    """Return the verdict with this advice. As a `str`, it comes without a change to try."""
+    """Return the verdict with this advice. An advice of type `str` has no change to try."""
     fix, text = ("", advice) if isinstance(advice, str) else (advice.fix, advice.text)
     return Verdict(limited_by=limited_by, kind=kind, confidence=confidence, sentence=sentence, fix=fix, advice=text)
 
@@ -92,23 +94,23 @@ _MIN_ITEMS_TO_JUDGE = 16
 """Fewer items than this (or than four per worker) only fill the queues, unless they take long."""
 
 _MIN_LONG_ITEMS_TO_JUDGE = 4
-"""With at least as many items (and two per worker), a run that works for `_MIN_WORK_TO_JUDGE_NS` is judged."""
+"""Minimum number of items (and two per worker) to judge a run that works for `_MIN_WORK_TO_JUDGE_NS`."""
 
 _MIN_WORK_TO_JUDGE_NS = 5_000_000_000
-"""A run that works this long after its start-up is judged, however long the start-up took."""
+"""A run that works this long after its start-up is judged, even if the start-up took long."""
 
 _MIN_MEASURED_NS = 50_000_000
-"""Calls and hops that take less than this in all, without the first ones, say nothing about a longer run: the first
-ones import modules and find cold caches, and another program may have had the CPU in the others."""
+"""If calls and hops take less than this in total, without the first ones, they do not predict a longer run: the first
+ones import modules and fill caches, and another program may have used the CPU during the others."""
 
 _MANY_ITEMS = 1000
-"""With as many items, their times are known however quick they are."""
+"""With this many items, the measured times are reliable even if each item is quick."""
 
 _MIN_STARTUP_SHARE = 0.5
 """Share of the wall time from which the start-up is the limit."""
 
 _MAX_AMORTIZED_STARTUP_SHARE = 0.1
-"""A run is long enough if its start-up takes no more than this share of it."""
+"""A run is long enough if its start-up takes at most this share of it."""
 
 _MIN_LOST_SHARE = 0.2
 """Share of the time after start-up from which restarts are the limit."""
@@ -129,7 +131,7 @@ def judge_too_few_items(evidence: Evidence) -> Verdict | None:
 
 
 def judge_short_run(evidence: Evidence) -> Verdict | None:
-    """Judge a run of few and quick items, which took little time beside its first calls."""
+    """Judge a run of few and quick items, whose total work takes little time without the first calls."""
     record, items = evidence.record, evidence.items
     histograms = [
         *((stage.run_histogram, count_starts(stage, record) * stage.concurrency) for stage in record.stages),
@@ -150,7 +152,7 @@ def judge_short_run(evidence: Evidence) -> Verdict | None:
 
 
 def judge_drain(evidence: Evidence) -> Verdict | None:
-    """Judge a run that mostly waited for its sink, which wrote one part or two after the work of the stages."""
+    """Judge a run that mostly waited for its sink, which wrote one or two parts after the stages had finished."""
     record = evidence.record
     drain_ns, active_ns = compute_drain_ns(record), record.wall_ns - compute_startup_ns(record)
     if not drain_ns or drain_ns < _MIN_STARTUP_SHARE * active_ns:
@@ -169,7 +171,7 @@ def judge_drain(evidence: Evidence) -> Verdict | None:
 
 
 def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
-    """Judge a run of which the start-up took most. `later` is the verdict on the time after it."""
+    """Judge a run whose start-up took most of the time. `later` is the verdict on the time after start-up."""
     record = evidence.record
     wall_ns, startup_ns = record.wall_ns, compute_startup_ns(record)
     if startup_ns < _MIN_STARTUP_SHARE * wall_ns:
@@ -229,7 +231,7 @@ def _compute_work_ns(record: RunRecord) -> int:
 
 
 def _describe_startup(record: RunRecord) -> str:
-    """Describe `3.0 s of 4.0 s (slowest: load)`."""
+    """Return text such as `3.0 s of 4.0 s (slowest: load)`."""
     startup_text = f"{format_ns(compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
     if 2 * mean_starting_ns(find_slowest_start(record), record) < compute_startup_ns(record):
         return f"{startup_text} (most of it to start Python)"
@@ -237,7 +239,7 @@ def _describe_startup(record: RunRecord) -> str:
 
 
 def _round_up(number: int) -> int:
-    """Round up to two digits, because an estimate has no more.
+    """Round up to two significant digits, because an estimate is no more precise.
 
     >>> _round_up(1234)
     1300
@@ -249,11 +251,11 @@ def _round_up(number: int) -> int:
 # ------------------------------------------------------------------ blocks that an object store spills to disk
 
 _MIN_DISK_SHARE = 0.2
-"""Share of the time after start-up from which the disk is the limit, as for restarts."""
+"""Share of the time after start-up from which the disk is the limit; the same as for restarts."""
 
 
 def judge_spilling(evidence: Evidence) -> Verdict | None:
-    """Judge a run in which a node spilled and restored blocks for much of the time."""
+    """Judge a run in which a node spent much of the time spilling and restoring blocks."""
     record = evidence.record
     node = max(record.store_nodes, key=lambda node: node.disk_ns, default=None)
     active_ns = max(_compute_work_ns(record), 1)
@@ -273,17 +275,17 @@ def judge_spilling(evidence: Evidence) -> Verdict | None:
 # ------------------------------------------------------------------ the CPUs: the quota, other programs, a full machine
 
 _MIN_THROTTLED_SHARE = 0.2
-"""Share of the quota's periods in which it was used up, from which it is the limit."""
+"""Share of the quota's periods in which the run used up the quota, from which the quota is the limit."""
 
 _MIN_COSTLIEST_SHARE = 1 / 3
-"""Share of the run's CPU time from which the stage with the most of it is named as the limit of a full machine."""
+"""If all stages take a smaller share of the run's CPU time, no stage is named as the limit of a full machine."""
 
 _MIN_OTHER_TO_OWN_RATIO = 0.5
-"""CPUs of other programs, relative to those of the run, from which these programs are the limit of a full machine."""
+"""Ratio of the CPUs of other programs to those of the run, from which the other programs are the limit."""
 
 
 def judge_quota(evidence: Evidence) -> Verdict | None:
-    """Judge a run whose processes the kernel stopped, because the CPU quota of their control group was used up."""
+    """Judge a run whose processes the kernel stopped because their control group had used up its CPU quota."""
     record = evidence.record
     if record.cpu_quota <= 0 or record.throttled_share < _MIN_THROTTLED_SHARE or not wants_cpu(evidence.most_used):
         return None
@@ -302,7 +304,7 @@ def judge_quota(evidence: Evidence) -> Verdict | None:
 
 
 def judge_machine(evidence: Evidence) -> Verdict | None:
-    """Judge a run in which all CPUs are in use: by other programs, or by the stage or hop with the most CPU time."""
+    """Judge a run that has all CPUs in use: by other programs, or by the stage or hop that takes the most time."""
     record = evidence.record
     cpus_used = compute_cpus_used(record)
     is_full_alone = cpus_used >= FULL_MACHINE_CPU_SHARE * record.cpus
@@ -339,7 +341,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
 
 
 def judge_other_programs(evidence: Evidence) -> Verdict:
-    """Return the verdict on a run whose processes wait for CPUs that other programs have."""
+    """Return the verdict on a run whose processes wait for CPUs that other programs use."""
     record, most_used = evidence.record, evidence.most_used
     cpus_text = format_count(record.cpus, "CPUs")
     sentence = (
@@ -354,7 +356,7 @@ def judge_other_programs(evidence: Evidence) -> Verdict:
 
 
 def _compute_confidence(evidence: Evidence) -> float:
-    """Return how sure it is that the CPUs are the limit: all are in use, or the busiest process waits for one."""
+    """Return the confidence that the CPUs are the limit: all are in use, or the busiest process waits for one."""
     record = evidence.record
     in_use = min(compute_cpus_used(record) + record.other_cpus, float(record.cpus)) / record.cpus
     score = max(scale_to_unit(in_use, FULL_MACHINE_CPU_SHARE, 1.0), evidence.most_used.cpu_wait_share)
@@ -368,11 +370,11 @@ def _format_cpus(cpus: float) -> str:
 # ------------------------------------------------------------------ another scheduler
 
 _MIN_SCHEDULED_BUSY_SHARE = 0.5
-"""A stage that is busy for less of its time is not what a run under another scheduler waits for."""
+"""If the busiest stage works for a smaller share of its time, the run waits for the scheduler, not for a stage."""
 
 
 def _judge_scheduling(evidence: Evidence) -> Verdict | None:
-    """Judge a run under another scheduler in which all workers wait: not for the cost of a hop."""
+    """Judge a run under another scheduler in which all workers wait for that scheduler."""
     workers = [stage for stage in evidence.record.stages if stage.fused_into is None]
     if any(stage.is_blocked_measured for stage in workers):
         return None
@@ -395,17 +397,17 @@ def _judge_scheduling(evidence: Evidence) -> Verdict | None:
 # ------------------------------------------------------------------ an inline run
 
 _HANDING_NS = 30_000
-"""What it takes to hand a small item to another process and to take it there: 20 to 40 us on two busy CPUs."""
+"""Time to hand a small item to another process and to receive it there: 20 to 40 us on two busy CPUs."""
 
 _MIN_GAIN = 1.2
-"""A smaller gain at the most is not worth the processes."""
+"""Processes are not suggested for a smaller maximum speed-up."""
 
 _MIN_CPU_SHARE = 0.6
-"""With less of a CPU, the time between the stages' calls is not what the calls cost."""
+"""If the process had a CPU for less of the time, other programs explain the time between the stages' calls."""
 
 
 class _Part(NamedTuple):
-    """What takes a part of the time: a row of the report, or the loop that takes the items."""
+    """A row of the report or the consumer, with the time that it took."""
 
     name: str
     kind: str
@@ -414,7 +416,7 @@ class _Part(NamedTuple):
 
 
 def judge_one_process(evidence: Evidence) -> Verdict | None:
-    """Judge an inline run; None for any other. Processes are no setting of the config, so there is no `fix`."""
+    """Judge an inline run; return None for any other. `fix` is empty, because no config key turns processes on."""
     record = evidence.record
     if not record.is_inline:
         return None
@@ -454,7 +456,7 @@ def _list_parts(record: RunRecord) -> list[_Part]:
 
 
 def _judge_small_stages(record: RunRecord, most: _Part, work_ns: int, total_ns: int) -> Verdict:
-    """Judge a run of which most of the time lies between the calls of its stages."""
+    """Judge a run that spends most of its time between the calls of its stages."""
     items = max(record.items_in, 1)
     own_ns = total_ns - work_ns
     cpu_share = min(record.caller_cpu_ns / total_ns, 1.0)
@@ -473,7 +475,7 @@ def _judge_small_stages(record: RunRecord, most: _Part, work_ns: int, total_ns: 
 
 
 def _advise(record: RunRecord, most: _Part, work_ns: int) -> str:
-    """Say what processes could give: the slowest of them sets the pace, and each item is handed over."""
+    """Describe the possible gain from processes: the slowest part sets the pace, and each item must be handed over."""
     if record.cpus == 1:
         return "No config change to suggest: with one CPU, processes would not be faster."
     if work_ns < _HANDING_NS * max(record.items_in, 1):
@@ -498,41 +500,41 @@ def _advise(record: RunRecord, most: _Part, work_ns: int) -> str:
 # ------------------------------------------------------------------ one process is busy, or two in turn
 
 _MIN_EQUAL_RATIO = 0.9
-"""A process that is busy for this share of the time of the busiest is a bottleneck too."""
+"""A process with at least this share of the highest utilization is a bottleneck too."""
 
 _MIN_REPEATED_SHARE = 0.2
-"""Share of a stage's work in attempts that failed and were repeated, from which these are to blame."""
+"""Share of a stage's work in failed and repeated attempts, from which the attempts are the limit."""
 
 _MIN_SLOW_CALLS_SHARE = 0.5
-"""Share of a process's work in calls that happened once in a worker, from which they are the limit."""
+"""Share of a process's work in calls that happen once in each worker, from which these calls are the limit."""
 
 _MIN_OWN_WORK_SHARE = 0.5
-"""A process that works at least this share of its time in its functions is not too small."""
+"""A process that spends at least this share of its work in its functions is not too small."""
 
 _MIN_HANDING_RATIO = 2.0
-"""Ratio of what handing over an item costs to the work on it, from which the stages are too small for processes."""
+"""Ratio of the cost of handing an item over to the work on it, from which the stages are too small for processes."""
 
 _INLINE_ITEM_NS = 10_000
-"""What an item of two stages costs in one process, without its work: `benchmarks.small_items` measures it."""
+"""Overhead per item of two stages in one process: `benchmarks.small_items` measures it."""
 
 _MIN_INLINE_GAIN = 0.2
-"""Gain from which one process is suggested: it is an estimate from a run in several."""
+"""Minimum gain for suggesting one process: the gain is an estimate from a run in several processes."""
 
 SMALL_STAGES = "hops"
-"""`Verdict.limited_by` of stages that are too small for processes: all of their hops."""
+"""`Verdict.limited_by` of stages that are too small for processes: it stands for all of their hops."""
 
 _MAX_SMALL_MESSAGE_BYTES = 65_536
-"""Larger messages cost by their size: the hop is the subject, not the number of items."""
+"""The cost of larger messages depends on their size, so the hop is judged and not the number of items."""
 
 _MIN_INTERVALS = 6
-"""Intervals of the series from which its beginning is compared with its end: two for each."""
+"""Minimum number of intervals for comparing the beginning of the series with its end: two in each third."""
 
 _MIN_CHANGE = 0.3
-"""So much less busy is a bottleneck in the part of the run in which another one is."""
+"""Each of the two bottlenecks must be less busy by this share in the third of the run that the other one limits."""
 
 
 def judge_most_used(evidence: Evidence) -> Verdict | None:
-    """Judge a run that its most used process limits; None if that is not busy enough to be the limit."""
+    """Judge a run that its most used process limits; return None if that process is not busy enough."""
     if not evidence.has_busy_process:
         return None
     most_used, record = evidence.most_used, evidence.record
@@ -556,14 +558,14 @@ def judge_most_used(evidence: Evidence) -> Verdict | None:
 
 
 def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdict:
-    """Judge a run that a stage limits, or the writer of a sink."""
+    """Judge a run that a stage or the writer of a sink limits."""
     most_used, record, name = evidence.most_used, evidence.record, evidence.most_used.costliest_stage
     equals = _find_equals(evidence)
     if equals:
         return _judge_equals([most_used, *equals], evidence, confidence)
     workers_text = f"its {most_used.workers} workers were" if most_used.workers > 1 else "its worker was"
     if most_used.member_stages[0].mean_workers:
-        workers_text = "its workers were"  # their number has changed
+        workers_text = "its workers were"  # the number of workers has changed
     growth = describe_growth(most_used, record)
     process_name = name_process(most_used, record)
     kind = "sink" if process_name.startswith("the sink") else "stage"
@@ -576,7 +578,7 @@ def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdi
 
 
 def judge_retries(evidence: Evidence) -> Verdict | None:
-    """Judge a run whose busiest process mostly repeats attempts that failed."""
+    """Judge a run whose busiest process mostly repeats failed attempts."""
     if not evidence.has_busy_process or not evidence.most_used.member_stages:
         return None
     stage = _find_repeating_stage(evidence.most_used)
@@ -586,13 +588,13 @@ def judge_retries(evidence: Evidence) -> Verdict | None:
 
 
 def judge_slow_calls(evidence: Evidence) -> Verdict | None:
-    """Judge a run whose busiest process spent most of its work on one call in each worker, such as to load a model."""
+    """Judge a run whose busiest process spent most of its work on one call in each worker, such as loading a model."""
     load = evidence.most_used
     if not evidence.has_busy_process or load.slow_calls_ns < _MIN_SLOW_CALLS_SHARE * max(load.work_ns, 1):
         return None
     stage = load.costliest_member
     if stage.is_sink:
-        return None  # its first part loads the libraries that it writes with
+        return None  # the first part loads the sink's libraries
     calls = stage.run_histogram
     subject = f"One call of {stage.row}" if stage.workers == 1 else f"One call in each worker of {stage.row}"
     sentence = (
@@ -607,7 +609,7 @@ def judge_slow_calls(evidence: Evidence) -> Verdict | None:
 
 
 def judge_small_stages(evidence: Evidence) -> Verdict | None:
-    """Judge a run whose stages work less on an item than it costs to hand it over, while its CPUs are busy."""
+    """Judge a run whose stages work less on an item than the handover of the item costs, while the CPUs are busy."""
     record, most_used = evidence.record, evidence.most_used
     processes = [load for load in evidence.loads if load.member_stages]
     items = max(record.items_in, 1)
@@ -619,7 +621,7 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     sinks = {stage.row for stage in record.stages if stage.is_sink}
     hops = [
         hop for hop in record.hops if hop.source not in {*sinks, *record.order_point_names}
-    ]  # those of a sink carry parts
+    ]  # hops from a sink carry parts
     is_own_cost = most_used.name == CONSUMER or most_used.run_ns >= _MIN_OWN_WORK_SHARE * most_used.work_ns
     if (
         len(processes) < 2  # noqa: PLR2004 - a source and a stage
@@ -650,7 +652,7 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
 
 
 def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:
-    """Judge a run that a hop limits which can be made cheaper: that helps on a full machine too."""
+    """Judge a run that a hop limits if a config change makes the hop cheaper: this helps on a full machine too."""
     hop = _find_limiting_hop(evidence.most_used, evidence.record) if evidence.has_busy_process else None
     hop = hop or _find_alternating_hop(evidence.record)
     if hop is None:
@@ -660,7 +662,7 @@ def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:
 
 
 def judge_change(evidence: Evidence) -> Verdict | None:
-    """Judge a run in which one process is busy at the beginning, and another one at the end."""
+    """Judge a run in which one process is busy at the beginning and another one at the end."""
     early, late = _split_series(evidence)
     if not early:
         return None
@@ -686,7 +688,7 @@ def judge_change(evidence: Evidence) -> Verdict | None:
 
 
 def _judge_consumer(evidence: Evidence, busy_text: str, confidence: float) -> Verdict:
-    """Judge a run that waits for what takes its items: a loop, or a sink without workers."""
+    """Judge a run that waits for its consumer: a loop, or a sink without workers."""
     consumer = evidence.record.consumer
     subject = name_process(evidence.most_used, evidence.record)
     sentence = f"{capitalize(subject)} is the bottleneck: it was {busy_text}."
@@ -699,7 +701,7 @@ def _judge_consumer(evidence: Evidence, busy_text: str, confidence: float) -> Ve
 def _find_limiting_hop(load: ProcessLoad, record: RunRecord) -> HopRecord | None:
     """Return the hop that costs this process more than its functions.
 
-    If the whole hop costs more than the functions at both its ends, half of that is enough.
+    If the whole hop costs more than the functions at both of its ends, half of the process's functions are enough.
     """
     side = max(load.hop_sides, key=lambda hop_side: hop_side.spent_ns, default=None)
     if side is None:
@@ -711,9 +713,9 @@ def _find_limiting_hop(load: ProcessLoad, record: RunRecord) -> HopRecord | None
 
 
 def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
-    """Return a hop of a forced mode whose messages are under way for most of the time.
+    """Return a hop of a forced mode whose messages take most of the time.
 
-    Both sides may work by turns then, as with large messages by pipe, and neither is busy for most of the time.
+    Both sides may then work in turn, as with large messages through a pipe, so that neither is busy most of the time.
     """
     active_ns = _compute_work_ns(record) - record.consumer.outside_loop_ns
     functions_ns = max(each.run_histogram.sum_ns / (each.worker_divisor * each.concurrency) for each in record.stages)
@@ -735,7 +737,7 @@ def _judge_hop(hop: HopRecord, evidence: Evidence) -> Verdict:
 
 
 def _find_repeating_stage(load: ProcessLoad) -> StageRecord | None:
-    """The stage of a process that lost much of its work to attempts that were repeated."""
+    """Return the stage of a process that lost much of its work to repeated attempts."""
     stage = max(load.member_stages, key=lambda member: member.repeated_ns)
     return stage if stage.repeated_ns >= _MIN_REPEATED_SHARE * load.work_ns else None
 
@@ -751,7 +753,7 @@ def _judge_repeated_attempts(stage: StageRecord, evidence: Evidence, confidence:
 
 
 def _find_equals(evidence: Evidence) -> list[ProcessLoad]:
-    """The processes that are as busy as the busiest, if all of them can have more workers."""
+    """Return the processes that are as busy as the busiest one, if all of them can have more workers."""
     most_used, record = evidence.most_used, evidence.record
     equals = [
         load
@@ -762,7 +764,7 @@ def _find_equals(evidence: Evidence) -> list[ProcessLoad]:
 
 
 def _judge_equals(loads: Sequence[ProcessLoad], evidence: Evidence, confidence: float) -> Verdict:
-    """Judge a run with several processes that are equally busy: more workers of one alone would change nothing."""
+    """Judge a run with several equally busy processes: more workers for only one of them would change nothing."""
     record = evidence.record
     in_order = [load for load in evidence.loads if load in loads]
     names = " and ".join(load.row for load in in_order)
@@ -775,7 +777,7 @@ def _judge_equals(loads: Sequence[ProcessLoad], evidence: Evidence, confidence: 
 
 
 def _split_series(evidence: Evidence) -> tuple[dict[str, float], dict[str, float]]:
-    """The mean busy share of each process in the first and the last third of the time from the first item on."""
+    """Return the mean busy share of each process in the first and the last third of the time after the first item."""
     series, record = evidence.record.series, evidence.record
     kept = _list_steady_intervals(series, record)
     if len(kept) < _MIN_INTERVALS:
@@ -790,7 +792,7 @@ def _split_series(evidence: Evidence) -> tuple[dict[str, float], dict[str, float
 
 
 def _list_steady_intervals(series: Series, record: RunRecord) -> list[int]:
-    """The intervals between the first item and the end of the work."""
+    """Return the indices of the intervals between the first item and the end of the work."""
     ends_ns = record.delivery_points[-1][0] if record.delivery_points else record.wall_ns
     return [
         index
@@ -805,16 +807,16 @@ _MIN_WINDOW_BLOCKED_SHARE = 0.2
 """If no stage is busy but the source is blocked for this share of its time, the window is the limit."""
 
 _MIN_WORK_NS = 1_000_000_000
-"""In a shorter run, filling and draining the queues looks the same."""
+"""In a shorter run, filling and draining the queues looks the same as a small window."""
 
 _MIN_OTHER_SHARE = 0.5
-"""Share of the CPUs in use by other programs, from which a run without a busy process is put down to them."""
+"""Share of the CPUs in use by other programs, from which these programs explain a run without a busy process."""
 
 _MIN_STRAGGLER_RATIO = 3.0
-"""An item takes a straggler so many times as long as the other workers of its stage."""
+"""Ratio of the mean item time of a straggler to that of the other workers of its stage."""
 
 _MIN_SLOW_ITEMS_SHARE = 0.8
-"""So many of a straggler's items take at least half of their mean. Fewer: the items are slow, and it has met them."""
+"""Fraction of a straggler's items that must be slow. Below it, the worker just met a few slow items."""
 
 _MIN_SPREAD = 5.0
 """Ratio of the time of slow items to p50 from which they hold up the items behind them."""
@@ -825,13 +827,13 @@ _MIN_HOLDING_SHARE = 0.2
 _MIN_SHARE = 0.1
 _MIN_RULE_GAIN = 0.01
 _MAX_RULE_GAIN = 4.0
-"""Bounds of what is expected of a change that the model of layouts cannot estimate."""
+"""Bounds for the expected gain of a change that the model of layouts cannot estimate."""
 
 _MIN_WINDOW_PER_WORKER = 2
-"""With fewer items in flight for each worker, the window is too small, however even the items are."""
+"""With fewer items in flight per worker, the window is too small, even if all items take the same time."""
 
 _MAX_WINDOW_PER_WORKER = 8
-"""With more items in flight for each worker, workers that wait do so for another reason."""
+"""With more items in flight per worker, the window is not the reason why workers wait."""
 
 
 def judge_straggler(evidence: Evidence) -> Verdict | None:
@@ -840,7 +842,7 @@ def judge_straggler(evidence: Evidence) -> Verdict | None:
         stage = load.member_stages[0] if load.member_stages else None
         worker = None if stage is None else _find_straggler(stage, load.costliest_member)
         if stage is None or worker is None or stage.mean_workers:
-            continue  # workers that came later had other items, and less time
+            continue  # workers that started later had other items and less time
         active_ns = load.active_ns / load.worker_divisor
         busy_shares = [each.busy_ns / active_ns for each in stage.worker_loads]
         others = [share for index, share in enumerate(busy_shares) if index != worker]
@@ -889,8 +891,8 @@ def judge_flow(evidence: Evidence) -> Verdict:
 def make_rule_change(verdict: Verdict, evidence: Evidence) -> WhatIf | None:
     """Return the change of a rule that the model of layouts cannot estimate: the window, `memory`, or threads.
 
-    Its gain is the most to expect: then the busiest process has no time left, or waits for no CPU. The lower bound is a
-    tenth of that.
+    The gain is an upper bound: the busiest process would have no time left, or would never wait for a CPU. The lower
+    bound is a tenth of the gain.
     """
     key = verdict.fix.partition("=")[0]
     if key in {"window", "memory"}:
@@ -947,9 +949,9 @@ def _judge_order(slow_items: _SlowItems, evidence: Evidence, held_text: str, con
 
 
 def _find_straggler(stage: StageRecord, costliest: StageRecord) -> int | None:
-    """The worker whose mean time for an item is far above that of the others, and for most of its items.
+    """Return the worker whose mean item time, and the time of most of its items, is far above that of the others.
 
-    `costliest` is the stage of the process whose function takes most.
+    `costliest` is the stage of the process whose function takes the most time.
     """
     if len(stage.worker_loads) < 2 or any(load.items < 1 for load in stage.worker_loads):  # noqa: PLR2004 - itself, and others
         return None
@@ -1005,10 +1007,10 @@ def _judge_busiest_consumer(evidence: Evidence) -> Verdict | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """A question with its name.
+    """A question about the run, with its name.
 
-    `judge` returns the verdict, sentence included, if the evidence shows this limit, else None. `no_change` says why no
-    change of the layout is offered then; "" if one may be.
+    `judge` returns the complete verdict if the evidence shows this limit, else None. `no_change` is the reason why no
+    change of the layout is offered; "" allows one.
     """
 
     name: str
@@ -1036,4 +1038,4 @@ RULES: Final = (
     Rule("busiest process", judge_most_used),
     Rule("flow", judge_flow, "no process limits this run"),
 )
-"""Most decisive first. The last one judges any run."""
+"""The rules, the most decisive first. The last rule judges any run."""

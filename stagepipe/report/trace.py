@@ -1,4 +1,4 @@
-"""The trace of a run as a file for Perfetto and `chrome://tracing`: the Trace Event Format. Pure but for the file.
+"""Writes the trace of a run as a file for Perfetto and `chrome://tracing`, in the Trace Event Format.
 
 Its times are microseconds of wall time since `baseTimeNanoseconds`, as in the traces of torch.profiler.
 
@@ -22,11 +22,11 @@ from stagepipe.report.record import Series, WorkerChangeRecord, format_gain
 from stagepipe.report.utilization import format_worker_change
 from stagepipe.timing import TraceKind, TraceRecord, TraceRing, unpack_durations
 
-# ------------------------------------------------------------------ what the engine knows of a traced run
+# ------------------------------------------------------------------ the engine's input for the trace
 
 _BASE_PERIOD_NS: Final = 7_889_238 * 10**9
-"""A quarter of a year, as in Kineto (ChromeTraceBaseTime): the times of a trace begin at a multiple of it. So this
-trace and one of torch.profiler, written in the same quarter, have the same time axis."""
+"""A quarter of a year, as in Kineto (ChromeTraceBaseTime): the times of a trace begin at a multiple of it. A trace of
+stagepipe and one of torch.profiler therefore share one time axis if both are written in the same quarter."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,20 @@ class ClockReading:
 
     @property
     def offset_ns(self) -> int:
-        """What the wall clock is ahead."""
+        """The lead of the wall clock over the monotonic clock."""
         return self.wall_ns - self.monotonic_ns
 
     @property
     def base_ns(self) -> int:
-        """The wall time at which the ticks of a trace begin, in ns since 1970."""
+        """The wall time at which the times of a trace begin, in ns since 1970."""
         return self.wall_ns // _BASE_PERIOD_NS * _BASE_PERIOD_NS
 
 
 @dataclass(frozen=True)
 class TraceTrack:
-    """A place for a process in the chain: a worker and those that replaced it, or the consumer.
+    """A position for a process in the chain: a worker and its replacements, or the consumer.
 
-    `group` is the place in the chain: a process of group g sends over hop g and receives from hop g - 1.
+    `group` is the position in the chain: a process of group g sends over hop g and receives from hop g - 1.
     """
 
     name: str
@@ -61,7 +61,7 @@ class TraceTrack:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceDeath:
-    """A worker that died. `track` is an index of `TraceData.tracks`; `item` is "" if it was at none."""
+    """A worker that died. `track` is an index into `TraceData.tracks`; `item` is "" if it worked on none."""
 
     track: int
     pid: int
@@ -72,9 +72,9 @@ class TraceDeath:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceData:
-    """A traced run. `series` and `changes` of workers have times since `started_ns`.
+    """A traced run. The times of `series` and `changes` start at `started_ns`.
 
-    The last of `tracks` is the consumer, process `pid`.
+    The last of `tracks` is the consumer, in process `pid`.
     """
 
     name: str
@@ -92,8 +92,8 @@ class TraceData:
 # ------------------------------------------------------------------ records of a process as slices that nest
 
 _GAP_NS: Final = 4
-"""Between inner slices, and before the end of the outer one. Readers compute in floating point: without a gap, an inner
-slice would end after its outer one by a rounding error."""
+"""Gap between inner slices, and before the end of the outer slice. Viewers compute in floating point: without a gap, a
+rounding error would move the end of an inner slice behind that of its outer slice."""
 
 
 class Slice(NamedTuple):
@@ -112,7 +112,7 @@ def make_slices(record: TraceRecord, stage_names: Sequence[str]) -> Iterator[Sli
 
 
 def format_trace_key(key: tuple[int, ...]) -> str:
-    """Return an item's number, with the parts that generators made of it.
+    """Return an item's number with its part numbers, joined by dots.
 
     >>> format_trace_key((17, 3))
     '17.3'
@@ -181,7 +181,7 @@ def _consume(record: TraceRecord, _: Sequence[str]) -> Iterator[Slice]:
 
 
 def _lay_out(record: TraceRecord, phases: Iterable[tuple[str, int]]) -> Iterator[Slice]:
-    """Yield slices one after the other, the last of which ends with the record."""
+    """Yield consecutive slices, the last of which ends with the record."""
     durations = [(name, duration_ns) for name, duration_ns in phases if duration_ns > _GAP_NS]
     begin_ns = max(record.end_ns - sum(duration_ns for _, duration_ns in durations), record.begin_ns)
     for name, duration_ns in durations:
@@ -204,18 +204,18 @@ _WRITERS: Final[Mapping[int, Callable[[TraceRecord, Sequence[str]], Iterator[Sli
 }
 
 
-# ------------------------------------------------------------------ an item's way over a hop
+# ------------------------------------------------------------------ the path of an item over a hop
 
 _HopKey = tuple[int, int, Key]
-"""What names a message: its hop, its generation and its item's key."""
+"""The identity of a message: its hop, its generation and its item's key."""
 
 
 @dataclass
 class Flows:
     """The messages of a trace by hop, generation and key, each with a number and the time at which it was sent.
 
-    Only a message of which the trace has both ends is a flow: the other end of another was overwritten in its ring, was
-    dropped by a seek, or died with its process.
+    Only a message with both ends in the trace is a flow. An end is missing if it was overwritten in its ring, dropped
+    by a seek, or lost with its process.
     """
 
     sent: dict[_HopKey, tuple[int, int]] = field(default_factory=dict)
@@ -235,46 +235,46 @@ class Flows:
         return flows
 
     def find_outgoing(self, group: int, record: TraceRecord) -> int:
-        """Return the number of the flow that begins with a sending; 0 if none does."""
+        """Return the number of the flow that begins with this sent message; 0 if there is none."""
         key = (group, record.generation, record.key)
         number, begin_ns = self.sent.get(key, (0, 0))
         is_flow = key in self.received and begin_ns == record.begin_ns and not record.is_failed
         return number if is_flow else 0
 
     def find_incoming(self, group: int, record: TraceRecord) -> tuple[int, int]:
-        """Return the number of the flow that ends with a receipt and when its message was sent; (0, 0) if none does."""
+        """Return the number of the flow that ends with this record and its sending time; (0, 0) if there is none."""
         return self.sent.get((group - 1, record.generation, record.key), (0, 0))
 
     @property
     def count(self) -> int:
-        """How many messages have both ends."""
+        """The number of messages with both ends."""
         return len(self.sent.keys() & self.received)
 
     @property
     def unreceived(self) -> int:
-        """How many messages were sent whose receipt the trace does not have."""
+        """The number of sent messages without a receipt in the trace."""
         return len(self.sent) - self.count
 
     @property
     def unsent(self) -> int:
-        """How many messages were received whose sending the trace does not have."""
+        """The number of received messages without a sending in the trace."""
         return len(self.received) - self.count
 
 
 # ------------------------------------------------------------------ the file: tracks, slices, flows, counters, deaths
 
 _COMPRESSION_LEVEL: Final = 3
-"""Twice as fast as the default, for files that are a tenth larger."""
+"""Writes twice as fast as the default level; the files are a tenth larger."""
 _CONSUMER_THREAD: Final = 1
 _CHANGES_THREAD: Final = 2
-"""The thread of the consumer's track: no real one has this number, so a profiler's slices have tracks of their own."""
+"""Thread numbers of the consumer's tracks: no real thread has them, so a profiler's slices are on separate tracks."""
 
 _Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What was written: events in all, flows among them, and the records that did not fit the rings."""
+    """The number of written events, the flows among them, and the records that did not fit the rings."""
 
     events: int
     flows: int
@@ -329,7 +329,7 @@ def _iter_events(data: TraceData, flows: Flows) -> Iterator[_Event]:
 
 
 class _TrackWriter:
-    """The events of a worker slot, or of the consumer: one track for each process that had the place."""
+    """Makes the events of a worker slot or of the consumer: one track for each process that held the position."""
 
     def __init__(self, data: TraceData, track: TraceTrack, *, is_consumer: bool) -> None:
         self._data = data
@@ -371,7 +371,7 @@ class _TrackWriter:
             yield {"ph": "M", "name": "process_labels", **place, "args": {"labels": labels}}
 
     def _iter_track(self, records: list[TraceRecord], place: _Event, flows: Flows) -> Iterator[_Event]:
-        """Yield slices and the ends of flows in the order of their times, an outer slice before those inside."""
+        """Yield slices and the ends of flows in the order of their times, an outer slice before its inner slices."""
         pending: list[tuple[int, int, int, _Event]] = []
         number = 0
         for record in sorted(records, key=lambda record: (record.begin_ns, -record.end_ns, -record.kind)):
@@ -383,7 +383,7 @@ class _TrackWriter:
             yield heappop(pending)[3]
 
     def _make_events(self, record: TraceRecord, place: _Event, flows: Flows) -> Iterator[tuple[int, int, _Event]]:
-        """Yield events with their time and their rank: at the same time, an outer slice has a lower one."""
+        """Yield events with their time and their rank: at the same time, an outer slice has a lower rank."""
         thread = _get_thread(record)
         if thread:
             place = {**place, "tid": _CONSUMER_THREAD + thread}
@@ -413,7 +413,7 @@ class _TrackWriter:
         }  # fmt: skip
 
     def _show_death(self, death: TraceDeath, end_ns: int, place: _Event) -> Iterator[_Event]:
-        """Yield what a worker was at when it died, from its last record on, and its death."""
+        """Yield the unfinished work of a dead worker, from its last record on, and its death."""
         name = f"item {death.item}, unfinished" if death.item else "unfinished"
         if 0 < end_ns < death.died_ns:
             yield {
@@ -435,12 +435,12 @@ class _TrackWriter:
 
 
 def _get_thread(record: TraceRecord) -> int:
-    """Return the number, from 1, of the thread of a worker that worked on an item; 0 for its main thread."""
+    """Return the number, from 1, of the worker's thread that worked on an item; 0 for its main thread."""
     return record.first if record.kind in {TraceKind.STAGE, TraceKind.ITEM} else 0
 
 
 def to_trace_time(data: TraceData, time_ns: int) -> float:
-    """Return a time of `perf_counter_ns` in the microseconds of the trace."""
+    """Convert a time of `perf_counter_ns` to the microseconds of the trace."""
     return (time_ns + data.first_clock.offset_ns - data.first_clock.base_ns) / 1000
 
 
@@ -468,7 +468,7 @@ def _iter_counter(data: TraceData, name: str, unit: str, points: Iterable[tuple[
 
 
 def _iter_worker_changes(data: TraceData) -> Iterator[_Event]:
-    """Yield the workers of each stage whose number changed over time, and an instant with the reason of each change."""
+    """Yield the number of workers of each changed stage over time, and an instant with the reason of each change."""
     points: dict[str, list[tuple[int, float]]] = {}
     for change in (each for each in data.changes if not each.failure):
         before = points.setdefault(change.stage, [(0, change.workers - change.delta)])

@@ -5,9 +5,9 @@ is the share of its time after start-up in which it waits neither for input nor 
 stages' functions and on the hops at both ends. In a chain with bounded queues, the process with the highest utilization
 limits the throughput; the processes before it block and those after it starve (Kleinrock, Queueing Systems I, 1975).
 
-A process that was observed for a part of the run only counts for that part: its work is divided by the time of the run.
-What a sink does with its only part or two comes after the work of the stages, while in a longer run it goes on
-meanwhile: that time is the drain, and the sink is no evidence then.
+A process that ran only for a part of the run counts only for that part: its work is divided by the time of the run.
+A sink with only one or two parts writes them after the stages have finished, while in a longer run it writes as the
+stages work. This time is called the drain, and such a sink is not evidence for a longer run.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from stagepipe.core import format_ns, format_percent
 from stagepipe.report.record import HopRecord, RunRecord, StageRecord, WorkerChangeRecord
 
 _MAX_COUNT_RATIO = 1.001
-"""A stage that sends more than this for an item makes several of one."""
+"""A stage that sends more messages per item than this makes several items from one."""
 
 CONSUMER = "consumer"
 """The name of the training loop, the sink or `run` in `Verdict.limited_by`."""
 
 FULL_MACHINE_CPU_SHARE = 0.9
-"""Share of the CPUs from which the machine counts as full. The rest goes to the consumer and the system."""
+"""Share of the CPUs from which the machine is full. The rest is for the consumer and the system."""
 
 MIN_MULTITHREADED_CPU_RATIO = 1.3
-"""Ratio of CPU time to working time from which a worker is taken to run several threads at once."""
+"""Ratio of CPU time to working time from which a worker counts as multithreaded."""
 
 _MIN_CPU_BOUND_SHARE = 0.5
-"""Share of its working time from which a process is limited by the CPUs: the rest of the work is waiting."""
+"""Share of the working time that a process must compute or wait for a CPU, so that the CPUs count as its limit."""
 
 _MIN_CPU_WAIT_SHARE = 0.2
-"""Share of its time that a process waits for a CPU, from which other programs slow it down."""
+"""Share of the time that a process must wait for a CPU, so that other programs count as slowing it down."""
 
 MIN_OTHER_CPU_SHARE = 0.25
-"""Share of the CPUs in use by other programs, from which they slow down a process that waits for a CPU."""
+"""Share of the CPUs that other programs must use, so that they count as slowing a waiting process down."""
 
 MIN_PARTS = 3
-"""With fewer parts, a sink with workers has written after the stages have worked, not meanwhile."""
+"""With fewer parts, a sink with workers has written after the stages had finished, not at the same time."""
 
 _MIN_CALLS = 16
 _MIN_SLOW_CALL_RATIO = 20
-"""A call that takes so many medians is none of the usual ones, if a worker has no more than one such call."""
+"""A call is an outlier from this multiple of the median on, if each worker has at most one such call."""
 
 _MIN_SLOW_CALL_NS = 500_000_000
-"""A shorter call may have waited for a CPU."""
+"""A shorter call may only have waited for a CPU."""
 
 _SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
 """The phases of a hop in which its sender works."""
@@ -58,7 +58,7 @@ _RECEIVING_PHASES = ("receive_ns", "decode_ns")
 
 @dataclass(frozen=True)
 class HopSide:
-    """One side of a hop, and the time that its process spent on it: encode to send, or receive and decode."""
+    """One side of a hop, with the time that its process spent on it: encode to send, or receive and decode."""
 
     hop: HopRecord
     spent_ns: int
@@ -81,40 +81,40 @@ class ProcessLoad:
     cpu_wait_ns: int = 0  # runnable without a CPU
     run_active_ns: int = 0  # the time of the run after its start-up and without its drain, for each worker
     worker_divisor: float = 1.0  # the mean number of workers over the run
-    is_evidence: bool = True  # a sink of one or two parts says nothing about a longer run
+    is_evidence: bool = True  # False for a sink of one or two parts
 
     @property
     def row(self) -> str:
-        """The row of the report that it belongs to: what the user wrote in the config."""
+        """The row of the report for this process, named as in the config."""
         return self.member_stages[0].row if self.member_stages else self.name
 
     @property
     def cpu_wait_share(self) -> float:
-        """Share of the active time in which it was runnable, but other processes had the CPUs, 0 to 1."""
+        """Share of the active time in which the process was runnable but other processes had the CPUs, 0 to 1."""
         return min(self.cpu_wait_ns / self.active_ns, 1.0) if self.active_ns > 0 else 0.0
 
     @property
     def utilization(self) -> float:
-        """Share of the time in which it worked, 0 to 1: of its active time, or of the run's if that is longer."""
+        """Share of the time of work, 0 to 1: of its active time, or of the run if that is longer."""
         observed_ns = max(self.active_ns, self.run_active_ns)
         return min(self.work_ns / observed_ns, 1.0) if observed_ns > 0 else 0.0
 
     @property
     def started_cpu_ns(self) -> int:
-        """The CPU time without that of the start, which may have used a CPU all the time."""
+        """CPU time after start-up. The start-up is taken to have used a whole CPU."""
         starting_ns = max(self.member_stages[0].starting_ns, 0) if self.member_stages else 0
         return max(self.cpu_ns - starting_ns, min(self.cpu_ns, self.work_ns))
 
     @property
     def scheduled_share(self) -> float:
-        """The share of its work in which it did not wait for a CPU. Some of these waits were not in its work."""
+        """Share of the work in which the process had a CPU. Some of its waits for a CPU lie outside the work."""
         if self.work_ns <= 0:
             return 1.0
         return max(self.work_ns - self.cpu_wait_ns, min(self.work_ns, self.started_cpu_ns)) / self.work_ns
 
     @property
     def slow_calls_ns(self) -> int:
-        """The time of calls that happened once in a worker and took far longer than the others: a model that loads."""
+        """Time of calls that happened once in a worker and took far longer than the others, such as loading a model."""
         return sum(map(_sum_slow_calls_ns, self.member_stages))
 
     @property
@@ -124,12 +124,12 @@ class ProcessLoad:
 
     @property
     def costliest_row(self) -> str:
-        """The row of the report that this stage belongs to."""
+        """The row of the report for the costliest stage."""
         return self.costliest_member.row if self.member_stages else self.name
 
     @property
     def costliest_member(self) -> StageRecord:
-        """The same as a record. The consumer has none."""
+        """The record of the costliest stage. The consumer has none."""
         return max(self.member_stages, key=lambda stage: stage.run_histogram.sum_ns)
 
     @property
@@ -143,16 +143,16 @@ class ProcessLoad:
 
 
 def compute_startup_ns(record: RunRecord) -> int:
-    """Return the time until all workers were built. The wait for a slow first item is work of the stages."""
+    """Return the time until all workers were built. Waiting for a slow first item counts as work of the stages."""
     if not record.stages:
         return 0
     return min(_compute_launch_ns(record) + _compute_held_ns(find_slowest_start(record), record), record.wall_ns)
 
 
 def _compute_launch_ns(record: RunRecord) -> int:
-    """Return the time before the first worker was there: the run is set up, and Python starts.
+    """Return the time before the first worker existed: the run is set up, and Python starts.
 
-    0 where it is unknown: the engine's workers do not tell how long they were blocked.
+    Return 0 if it is unknown: the workers of some engines do not report how long they were blocked.
     """
     processes = [stage for stage in record.stages if stage.fused_into is None]
     if not all(stage.is_blocked_measured for stage in processes):
@@ -161,14 +161,15 @@ def _compute_launch_ns(record: RunRecord) -> int:
 
 
 def find_slowest_start(record: RunRecord) -> StageRecord:
-    """Return the stage whose workers' start held the run longest."""
+    """Return the stage whose start delayed the run longest."""
     return max(record.stages, key=lambda stage: _compute_held_ns(stage, record))
 
 
 def _compute_held_ns(stage: StageRecord, record: RunRecord) -> int:
-    """Return how long the start of a stage's workers held the run.
+    """Return how long the start of a stage's workers delayed the run.
 
-    A writer of parts holds it only while the stage before it is blocked: its libraries load while the others work.
+    The start of a writer of parts delays the run only while the stage before it is blocked: until then, it loads its
+    libraries while the other stages work.
     """
     writers = find_writers(record)
     if stage not in writers or stage is record.stages[0]:
@@ -179,22 +180,22 @@ def _compute_held_ns(stage: StageRecord, record: RunRecord) -> int:
 
 
 def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
-    """Return how long a worker of a stage took to start at first: the time of restarts is apart."""
+    """Return the mean time of a worker's first start, without the time that restarts took."""
     lost_ns = sum(restart.lost_ns for restart in record.restarts if restart.stage == stage.name)
     return max(stage.starting_ns - lost_ns, 0) // count_starts(stage, record)
 
 
 def count_starts(stage: StageRecord, record: RunRecord) -> int:
-    """Return how many workers of a stage have started, without those in the place of one that died."""
+    """Return how many workers of a stage have started, without the replacements of workers that died."""
     left = sum(max(-change.delta, 0) for change in record.worker_changes if change.stage == stage.name)
     return max(stage.workers + left, 1)
 
 
 def compute_lost_ns(record: RunRecord) -> int:
-    """Return the time that deaths and stalls took: until the next item was delivered.
+    """Return the time lost to deaths and stalls: from each one to the next delivered item.
 
-    A sink of parts delivers after many items. There, it is at most the time to build the stages that died again, and to
-    work again on the items since the last part.
+    A sink of parts delivers only after many items. For such a sink, the result is at most the time to build the dead
+    stages again and to repeat the items since the last part.
     """
     lost_ns = sum(restart.lost_ns for restart in record.restarts)
     if not find_writers(record):
@@ -211,9 +212,9 @@ def compute_lost_ns(record: RunRecord) -> int:
 
 
 def list_one_to_one(record: RunRecord) -> list[StageRecord]:
-    """Return the stages that get an item for each source item: those before one that groups, drops or makes items.
+    """Return the stages that get one item per source item: all up to the first one that groups, drops or makes items.
 
-    What a stage skips or drops travels on as a mark, so a stage after it has less items, not other ones.
+    A skipped or dropped item travels on as a tombstone, so a later stage has fewer items, but no different ones.
     """
     sent = {hop.source: hop.messages.total for hop in record.hops}
     stages = []
@@ -226,28 +227,28 @@ def list_one_to_one(record: RunRecord) -> list[StageRecord]:
 
 
 def get_consumer_row(record: RunRecord) -> str:
-    """Return the row that the consumer belongs to: its name, or the sink of whose parts it makes files."""
+    """Return the row of the consumer: its name, or the sink with workers whose parts it turns into files."""
     sinks = [stage.row for stage in record.stages if stage.is_sink]
     is_commit = bool(sinks) and record.consumer.name == "sink"  # a sink without workers would have its name
     return sinks[0] if record.consumer.is_sink and is_commit else record.consumer.name
 
 
 def find_writers(record: RunRecord) -> list[StageRecord]:
-    """Return the stages that write the parts of sinks."""
+    """Return the stages that write the parts of a sink."""
     return [stage for stage in record.stages if stage.is_sink and stage.name not in record.order_point_names]
 
 
 def has_few_parts(record: RunRecord) -> bool:
-    """Whether the sinks with workers have written so few parts that they did it after the work of the stages."""
+    """Whether the sinks with workers have written only a few parts, and so after the stages had finished."""
     writers = find_writers(record)
     is_whole = record.status == "finished" and bool(writers)
     return is_whole and 0 < max(stage.items for stage in writers) < MIN_PARTS
 
 
 def compute_drain_ns(record: RunRecord) -> int:
-    """Return the time after the work of the stages in which sinks wrote their only parts; 0 if they had more.
+    """Return the time in which sinks wrote their only parts after the stages had finished; 0 if they had more parts.
 
-    The series tells when the stages ended; without it, it is the time of the writers.
+    The series shows when the stages ended; without a series, the result is the working time of the writers.
     """
     if not has_few_parts(record):
         return 0
@@ -266,7 +267,7 @@ def compute_drain_ns(record: RunRecord) -> int:
 
 
 def compute_run_active_ns(record: RunRecord) -> int:
-    """Return the time of the run after its start-up and without its drain and what lies outside of iterations."""
+    """Return the time of the run without its start-up, its drain and the time outside of iterations."""
     lost_ns = compute_startup_ns(record) + max(record.consumer.outside_loop_ns, 0) + compute_drain_ns(record)
     return max(record.wall_ns - lost_ns, 0)
 
@@ -297,7 +298,7 @@ def compute_cpus_used(record: RunRecord) -> float:
 def wants_cpu(load: ProcessLoad) -> bool:
     """Return whether the CPUs limit a process: it computes or waits for a CPU for most of its working time.
 
-    A process whose CPU time is unknown is taken to compute.
+    The result is True if the CPU time is unknown.
     """
     if not load.cpu_ns and not load.cpu_wait_ns:
         return True
@@ -307,7 +308,7 @@ def wants_cpu(load: ProcessLoad) -> bool:
 def is_slowed_by_others(record: RunRecord, load: ProcessLoad) -> bool:
     """Return whether other programs use the CPUs that a process needs.
 
-    It has to wait for a CPU while others use some; where the wait is unknown, all CPUs are in use.
+    The process must wait for a CPU while other programs use some; if its wait is unknown, all CPUs must be in use.
     """
     if not wants_cpu(load):
         return False
@@ -344,7 +345,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
     starved_ns = max(first_stage.starved_ns, 0)
     blocked_ns = max(first_stage.blocked_ns, 0)
     active_ns = max(first_stage.wall_ns - max(first_stage.starting_ns, 0), busy_ns + starved_ns + blocked_ns)
-    # Waits outside of iterations (validation, a checkpoint) and for the drain say nothing: no setting changes them.
+    # Waits outside of iterations (validation, a checkpoint) and for the drain are left out: no setting changes them.
     is_writer = first_stage in find_writers(record)
     outside_ns = record.consumer.outside_loop_ns + (0 if is_writer else compute_drain_ns(record))
     outside_loop_ns = min(int(outside_ns * first_stage.worker_divisor), starved_ns + blocked_ns)
@@ -380,7 +381,7 @@ def _compute_idle_after_source_end_ns(first_stage: StageRecord, record: RunRecor
 
 
 def _compute_consumer_load(record: RunRecord) -> ProcessLoad:
-    """Return the consumer's load. Its wait for the first item is the pipeline's start-up and does not count."""
+    """Return the consumer's load. Its wait for the first item belongs to the start-up and does not count."""
     stage_names = {stage.name for stage in record.stages}
     inbound_hops = [hop for hop in record.hops if hop.target not in stage_names]
     hop_sides = tuple(HopSide(hop, _compute_hop_side_ns(hop, _RECEIVING_PHASES)) for hop in inbound_hops)
@@ -407,13 +408,13 @@ def _compute_consumer_load(record: RunRecord) -> ProcessLoad:
 # ------------------------------------------------------------------ the evidence for a verdict
 
 MAX_CONFIDENCE = 0.95
-"""The highest confidence: one run on one machine is no proof."""
+"""The highest possible confidence, because one run on one machine proves nothing."""
 
 MIN_LIMITING_UTILIZATION = 0.6
-"""Below this utilization a process is not called the limit: it could do over half as much work again."""
+"""A process with a lower utilization is not called the limit: it could do half as much work again."""
 
 _MIN_REPORTED_WAIT_SHARE = 0.05
-"""Smaller shares of waiting are not mentioned in the evidence."""
+"""A sentence does not mention smaller shares of waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,7 +435,7 @@ class Evidence:
 
     @property
     def items(self) -> int:
-        """The items of the stage that had most."""
+        """The largest number of items of any stage."""
         return max(stage.items for stage in self.record.stages)
 
 
@@ -459,7 +460,7 @@ def gather_evidence(record: RunRecord) -> Evidence:
 
 
 def compute_confidence(evidence: Evidence) -> float:
-    """Return how far the evidence agrees: high utilization, a lead, neighbours that wait, enough items."""
+    """Return the confidence in the limit: high utilization, a lead, waiting neighbours and many items raise it."""
     utilization = evidence.most_used.utilization
     second_utilization = evidence.second_most_used.utilization if evidence.second_most_used else 0.0
     utilization_score = scale_to_unit(utilization, 0.4, 0.9)
@@ -472,17 +473,17 @@ def compute_confidence(evidence: Evidence) -> float:
 
 
 def compute_sample_factor(evidence: Evidence) -> float:
-    """Return how much of the confidence is left with so many items: 0.6 with none, all of it with 100."""
+    """Return a factor for the confidence by the number of items: from 0.6 for none to 1 for 100 and more."""
     return 0.6 + 0.4 * scale_to_unit(evidence.items, 0, 100)
 
 
 def scale_to_unit(value: float, low: float, high: float) -> float:
-    """Map `low` to `high` onto 0 to 1. Values outside are clipped."""
+    """Map `low` to `high` onto 0 to 1, and clip values outside."""
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def describe_growth(load: ProcessLoad, record: RunRecord, subject: str = "It") -> str:
-    """Describe how the number of workers of a process followed the work: a sentence after others; "" if it did not."""
+    """Return a sentence about the changes of a process's number of workers; "" if there is nothing to report."""
     most = load.member_stages[0].max_workers if load.member_stages else 0
     numbers = list_worker_numbers(record.worker_changes).get(load.name, [])
     is_at_most = 0 < most <= load.workers
@@ -496,7 +497,7 @@ def describe_growth(load: ProcessLoad, record: RunRecord, subject: str = "It") -
 
 
 def describe_waiting_neighbours(evidence: Evidence) -> str:
-    """Describe which processes wait for it: the most blocked one before it, the most starved one after it."""
+    """Describe the neighbours that wait: the most blocked process before it and the most starved one after it."""
     upstream = evidence.most_blocked_upstream
     downstream = evidence.most_starved_downstream
     record = evidence.record
@@ -511,7 +512,7 @@ def describe_waiting_neighbours(evidence: Evidence) -> str:
 
 
 def name_process(load: ProcessLoad, record: RunRecord) -> str:
-    """Return what a sentence calls a process: `decode`, `the source`, `the training step`, `the sink jsonl`."""
+    """Return the name of a process in a sentence: `decode`, `the source`, `the training step`, `the sink jsonl`."""
     if load.name == CONSUMER:
         return f"the sink {get_consumer_row(record)}" if record.consumer.is_sink else f"the {record.consumer.name}"
     if load.row == get_source_row(record):
@@ -535,7 +536,7 @@ def format_utilization(load: ProcessLoad) -> str:
 
 
 def format_hop(hop: HopRecord, record: RunRecord) -> str:
-    """Format `decode -> augment`, with the rows of the report. A hop inside a row is the one that leads into it."""
+    """Return `decode -> augment`, with the rows of the report. A hop inside a row is shown as the hop into the row."""
     rows = {stage.name: stage.row for stage in record.stages}
     source, target = rows.get(hop.source, hop.source), rows.get(hop.target, hop.target)
     if source == target:
@@ -559,7 +560,7 @@ def format_count(number: int, plural: str) -> str:
 
 
 def name_count(number: int, plural: str) -> str:
-    """Return the noun of a number: the singular of `items`, `batches` or `files` for one."""
+    """Return the noun for a number: for 1, the singular of `items`, `batches` or `files`."""
     return {"batches": "batch"}.get(plural, plural.removesuffix("s")) if number == 1 else plural
 
 
@@ -567,7 +568,7 @@ def name_count(number: int, plural: str) -> str:
 
 
 def list_worker_numbers(changes: Iterable[WorkerChangeRecord]) -> dict[str, list[int]]:
-    """Return the numbers of workers that each stage has had one after the other, where they have changed.
+    """Return the successive numbers of workers of each stage whose number has changed.
 
     >>> list_worker_numbers([WorkerChangeRecord(at_ns=0, stage="decode", workers=2, delta=1)])
     {'decode': [1, 2]}
@@ -580,7 +581,7 @@ def list_worker_numbers(changes: Iterable[WorkerChangeRecord]) -> dict[str, list
 
 
 def format_worker_numbers(numbers: Sequence[int], arrow: str = "→") -> str:
-    """Format the first and the last number of workers, and the largest or smallest between if it is another.
+    """Format the first and the last number of workers, and the largest or smallest one if it is outside of these.
 
     >>> format_worker_numbers([1, 2, 3, 4]), format_worker_numbers([2, 3, 4, 3])
     ('1 → 4', '2 → 3, at most 4')
@@ -593,7 +594,7 @@ def format_worker_numbers(numbers: Sequence[int], arrow: str = "→") -> str:
 
 
 def format_worker_change(change: WorkerChangeRecord, arrow: str = "→") -> str:
-    """Format what has changed, and why.
+    """Format a change of the number of workers, and its reason.
 
     >>> format_worker_change(WorkerChangeRecord(at_ns=0, stage="decode", workers=2, delta=1, reason="it was busy 98 %"))
     'decode 1 → 2 workers: it was busy 98 %'
