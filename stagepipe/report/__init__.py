@@ -1,20 +1,20 @@
-"""The report of a run, from the engine's counters to the verdict. Pure: nothing here starts or talks to a process.
+"""The report of a run, from the engine's counters to the verdict. No code here starts a process or talks to one.
 
     RunRecord -> build_report -> Report -> to_json, render_report
               -> judge -> Verdict          from_json
 
-record       what an engine counted: the input of this layer; the parts of a report that are the same
+record       the figures that an engine counts: the input of this layer, and the types that a report shares with it
 build        RunRecord -> Report
 model        the report: the schema `stagepipe.report/2`, and its JSON
-utilization  how busy each process was: the evidence for the verdict, and how sentences are worded
+utilization  how busy each process was: the evidence for the verdict, and the words of its sentences
 rules        the kinds of limits, in one ordered list
 advice       the config change to try
-verdict      what limits the run, and how sure that is: the first rule that applies, and the best change
-comparison   two runs: what differs, and whether beyond their noise
-live         a run while it goes: one struct for progress, `stagepipe top`, metrics and series
+verdict      the limit of the run and its confidence: the first rule that applies, and the best change
+comparison   two runs: their differences, and whether these exceed the noise
+live         a current run: one struct for progress, `stagepipe top`, metrics and series
 scalars      the figures of a LiveRun or a Report as a flat dict, for experiment trackers
-trace        what each process did when, as a file for Perfetto
-render/      the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
+trace        the actions of each process over time, as a file for Perfetto
+render/      the report for the terminal and as HTML; imports rich, so it is loaded only to draw
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Two runs beside each other: what differs, and whether beyond the noise within each.
+"""Compares two runs: their differences, and whether these exceed the noise within each run.
 
 A report is one run. Its noise is estimated from means of blocks of its steady state: neighbouring intervals are alike,
-so single intervals would make the noise look too small. What differs from run to run (another load of the machine)
-cannot be seen this way; the comparison says so.
+so single intervals would make the noise look too small. Differences between runs, such as another load of the machine,
+are invisible to this method; the comparison says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T_95_PERCENT: Final = 2.365
 
 
 class Difference(NamedTuple):
-    """A figure of two runs. `noise` is the half-width of the 95 % interval of `ratio`; None: it cannot be told."""
+    """A figure of two runs. `noise` is the half-width of the 95 % interval of `ratio`; None: unknown."""
 
     name: str
     first: float
@@ -31,17 +31,17 @@ class Difference(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The second figure divided by the first; 0 if there was none."""
+        """The second figure divided by the first; 0 if the first is 0."""
         return self.second / self.first if self.first else 0.0
 
     @property
     def is_beyond_noise(self) -> bool | None:
-        """Whether the figures differ by more than the noise; None: it cannot be told."""
+        """Whether the figures differ by more than the noise; None: unknown."""
         return None if self.noise is None or not self.first else abs(self.ratio - 1) > self.noise
 
 
 class Comparison(NamedTuple):
-    """Two runs. The stages and hops are those that both have; `notes` say what else differs."""
+    """A comparison of two runs. It has the stages and hops that both runs have; `notes` list other differences."""
 
     rate: Difference
     stages: tuple[Difference, ...]
@@ -73,7 +73,7 @@ def _estimate_noise(first: Report, second: Report) -> float | None:
 
 
 def _estimate_relative_error(report: Report) -> float | None:
-    """Return the standard error of the rate, as a share of it, from block means of the last process's rates."""
+    """Return the relative standard error of the rate, from block means of the last process's rates."""
     if not report.series.stages:
         return None
     rates = report.series.stages[-1].items_per_s

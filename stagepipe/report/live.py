@@ -1,8 +1,8 @@
-"""A run while it goes, as one struct: `LiveRun`, which `Pipeline.progress()` returns.
+"""The state of a current run as one struct: `LiveRun`, which `Pipeline.progress()` returns.
 
-The progress bar, the plain line, `stagepipe top`, its JSON (schema `stagepipe.top/1`), the metrics and the series are
-all drawn from it. `COLUMNS` says what the tables show. Within a schema version, fields may be added (with a default)
-but are never renamed or removed. Durations are integer ns, sizes are bytes, shares are 0 to 1.
+The progress bar, the plain line, `stagepipe top`, its JSON (schema `stagepipe.top/1`), the metrics and the series all
+use it. `COLUMNS` defines the columns of the tables. Within a schema version, fields may be added (with a default) but
+are never renamed or removed. Durations are integer ns, sizes are bytes, shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIVE_SCHEMA = "stagepipe.top/1"
 
 
 class LiveWorkerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """That the number of workers of a row changed from `before` to `after`, seen `at_ns` after the start of the run."""
+    """A change of a row's number of workers from `before` to `after`, seen `at_ns` after the start of the run."""
 
     stage: str
     before: int
@@ -30,7 +30,7 @@ class LiveWorkerChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in ns, accurate to 2 %: of the last seconds, or of the whole run if there was none in them."""
+    """Durations in ns, accurate to 2 %: of the last seconds, or of the whole run if the last seconds had none."""
 
     p50: int = 0
     p99: int = 0
@@ -139,7 +139,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[LiveHop, ...] = ()
     consumer_wait_ns: int = 0  # since the start: waiting for an item, and working on one
     consumer_busy_ns: int = 0
-    items_sent: int = 0  # that the source has sent in all epochs; one that is read again counts once
+    items_sent: int = 0  # sent by the source in all epochs; an item that is read again counts once
     taken_at_ns: int = 0  # of CLOCK_MONOTONIC
     schema: str = LIVE_SCHEMA
 
@@ -175,12 +175,12 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"{change.stage} {change.before} {arrow} {format_count(change.after, 'workers')}, {ago} ago"
 
     def pair_rows(self) -> list[tuple[LiveStage, LiveHop]]:
-        """Return each row with the hop that leads to it; the hop of the first row has no target."""
+        """Return each row with the hop that leads to it; for the first row, that hop has no target."""
         no_hop = LiveHop(source="", target="")
         return list(zip(self.stages, [no_hop, *self.hops] if self.hops else [no_hop] * len(self.stages), strict=True))
 
     def _repr_html_(self) -> str:
-        """A table of the rows, for notebooks."""
+        """Return a table of the rows, for notebooks."""
         columns = [column for column in COLUMNS if column.heading != BAR_HEADING]
         rows = [[row.name, *(column.cell(row, hop) for column in columns)] for row, hop in self.pair_rows()]
         limit = f"limited by {self.limited_by}" if self.limited_by else "no limit: no stage works most of its time"
@@ -191,14 +191,14 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class LiveColumn:
-    """A column of the tables of a run: how its `cell` is read from a row and the hop that leads to it.
+    """A column of the tables of a run. `cell` formats it from a row and the hop that leads to the row.
 
     The hop of the first row has no target.
 
-    Views: `progress` is the progress bar of `stagepipe run`, `top` is `stagepipe top` and a notebook. Columns with a
-    larger `rank` are left out first where the terminal is narrow. `width` is the most characters that a cell has. A
-    column that is `only_if_any` is left out while all of its cells are empty; one that `is_count` has figures of a row
-    that starts.
+    Views: `progress` is the progress bar of `stagepipe run`, `top` is `stagepipe top` and a notebook. On a narrow
+    terminal, columns with a larger `rank` are left out first. `width` is the maximum width of a cell in characters. A
+    column with `only_if_any` is left out while all of its cells are empty; a column with `is_count` also has figures
+    for a row that is starting.
     """
 
     heading: str
@@ -211,7 +211,7 @@ class LiveColumn:
 
 
 BAR_HEADING = "time"
-"""The heading of the bar of shares, which is drawn in the place of a text."""
+"""The heading of the bar of shares, which is drawn instead of text."""
 
 
 def _if_any(format_value: Callable[[int], str], value: int) -> str:
@@ -239,11 +239,11 @@ COLUMNS = (
         heading="restarts", width=8, rank=2, cell=lambda row, _: _if_any(_COUNT, row.restarts), only_if_any=True
     ),
 )
-"""All columns, from left to right. A new figure of a row is a field of `LiveStage` and a line here."""
+"""All columns, from left to right. To add a figure of a row, add a field to `LiveStage` and a line here."""
 
 
 def find_limiting_stage(stages: Sequence[LiveStage]) -> str:
-    """Return the row that works most of its time, as the verdict of a report would; "" if none does.
+    """Return the row with the most work, by the same limit as the verdict of a report; "" if none is above the limit.
 
     >>> find_limiting_stage([LiveStage(name="decode", workers=2, work=0.93), LiveStage(name="sink")])
     'decode'
@@ -253,7 +253,7 @@ def find_limiting_stage(stages: Sequence[LiveStage]) -> str:
 
 
 def format_progress_line(run: LiveRun, total: int | None = None) -> str:
-    """Format the plain line of a run: source items that are through, what came out, their rate, and the limit.
+    """Format the plain line of a run: its progress, its rate, and the row that limits it.
 
     >>> format_progress_line(LiveRun(elapsed_ns=20 * 10**9, items_done=12, items_per_s=345.2, limited_by="decode"))
     'stagepipe: 20.0 s  12 items in  345/s  limited by decode'
@@ -275,7 +275,7 @@ _SUMMED_FIELDS = (
 
 
 def add_live_runs(parts: Iterable[LiveRun]) -> LiveRun:
-    """Return the islands of a cluster as one run: sums. The total is known if that of each island is."""
+    """Return the islands of a cluster as one run: sums. The total is known if all islands know theirs."""
     runs = list(parts)
     totals = [run.items_total for run in runs]
     sums = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED_FIELDS}

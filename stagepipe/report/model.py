@@ -1,7 +1,7 @@
 """The report: the schema `stagepipe.report/2`, and its JSON. Durations are integer ns, sizes are bytes.
 
 Field names are a public contract. Within a schema version, fields may be added (with a default) but are never renamed
-or removed. `record` has the parts that an engine counts in this form already.
+or removed. `record` has the types that an engine already counts in this form.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """The run as a whole. `status` is `finished`, `failed` or `interrupted`; `error` is the reason of a failure.
 
-    `items_per_s` is source items per second in the steady state, without start-up and drain, and `samples_per_s` the
-    samples that come out (see `build.compute_steady_samples_per_s`). `files_out` are the files that sinks wrote.
+    `items_per_s` is source items per second in the steady state, without start-up and drain; `samples_per_s` is the
+    output in samples per second (see `build.compute_steady_samples_per_s`). `files_out` counts the files of the sinks.
     """
 
     status: str
@@ -55,17 +55,17 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate_unit(self) -> str:
-        """What `items_per_s` counts: `items`, or `samples` where an item that comes out holds several."""
+        """The unit of the output: `items`, or `samples` if an output item holds several samples."""
         return "items" if self.samples_out == self.items_out else "samples"
 
 
 class StageReport(StageFigures, frozen=True, kw_only=True):
     """One stage; the first is the source. `starting` to `overhead` are shares of its workers' time; their sum is 1.
 
-    `source_items` are the distinct items of the source that reached it in this run, and `source_item_ns` is the time in
-    its function for one of them, over all workers: divided by `workers`, or by `mean_workers` where that is not 0, it
-    is what the stage adds to the pace of the pipeline. `outputs` counts what it makes of them, in `output_unit`
-    (`items`, `batches`, `files`).
+    `source_items` are the distinct items of the source that reached it in this run. `source_item_ns` is the time in
+    its function for one of them, over all workers: divided by `workers` (or by `mean_workers` if that is not 0), it is
+    the stage's time per item of the pipeline. `outputs` counts the results of the stage in `output_unit` (`items`,
+    `batches`, `files`).
 
     A fused stage never waits, so its `busy` is 1.
     """
@@ -84,7 +84,7 @@ class StageReport(StageFigures, frozen=True, kw_only=True):
 
 
 class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The phases of a hop, in the order in which an item passes through them.
+    """The phases of a hop, in the order in which a message passes through them.
 
     `pack_wait_ns`, `send_wait_ns` and `queue_ns` are waits: they do not count as cost.
     """
@@ -100,7 +100,7 @@ class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HopReport(HopFigures, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One hop. In JSON its ends are `from` and `to`."""
+    """One hop. In JSON, its ends are named `from` and `to`."""
 
     source: str
     target: str
@@ -109,13 +109,13 @@ class HopReport(HopFigures, frozen=True, kw_only=True, rename={"source": "from",
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits the run. `confidence` is 0 to 1.
+    """The limit of the run. `confidence` is 0 to 1.
 
     `kind` is `stage`, `hop`, `source`, `sink`, `consumer`, `window`, `memory`, `machine`, `restarts`, `startup` or
-    `none`; `limited_by` is the name within it. `sentence` gives the evidence. `fix` is the one config change to try, as
-    overrides for the command line (`stages.decode.workers=3`), separated by spaces if it takes several; it is empty if
-    no change will help. `advice` explains it in words either way. `share` is the share of the run's time that
-    the limit took, 0 to 1; 0 where there is none.
+    `none`; `limited_by` is the name of the limit. `sentence` gives the evidence. `fix` is the one config change to try:
+    overrides for the command line (`stages.decode.workers=3`), separated by spaces; it is empty if no change will help.
+    `advice` explains the fix, or why there is none. `share` is the share of the run's time that the limit took, 0 to 1;
+    0 without a limit.
     """
 
     limited_by: str
@@ -162,7 +162,7 @@ class Report(RunFacts, frozen=True, kw_only=True):
         return f"<Report {self.name}: {'; '.join(self._make_notes())}>"
 
     def _repr_html_(self) -> str:
-        """The figures, the verdict and the picture of the pipeline, for notebooks: they need nothing from outside."""
+        """Return the figures, the verdict and the picture of the pipeline, for notebooks, with no external files."""
         from stagepipe.report import render_notebook
 
         return render_notebook(self)
@@ -228,5 +228,5 @@ def from_json(text: bytes | str) -> Report:
 
 
 def _to_builtin(value: object) -> object:
-    """Convert what msgspec cannot: NumPy scalars and arrays to Python values, anything else to text."""
+    """Convert a value that msgspec cannot encode: NumPy scalars and arrays to Python values, other values to text."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)

@@ -1,8 +1,8 @@
 """The figures of a run as a flat dict of numbers, in the form that experiment trackers log: `to_scalars`.
 
-The names are a public contract, as the fields of a report are: names may be added, but are never changed. They have
-only the characters that all trackers take. Trackers draw one group for what stands before the slash: a group has one
-figure, of all stages.
+The names are a public contract, like the fields of a report: names may be added but never change. They use only
+characters that all trackers accept. Trackers group figures by the text before the slash, so each group has one figure
+of all stages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What limits a run, how sure that is, and the one config change to try. Pure: a `RunRecord` in, a `Verdict` out.
+"""Finds the limit of a run, its confidence, and the one config change to try: a `Verdict` from a `RunRecord`.
 
-The first of `RULES` that applies says what limits the run. A start-up that takes most of the time comes before all of
-them, with the answer for the rest of the time. The change to try is the best one of `WhatIf` that may be offered, so
-rules and estimates cannot contradict each other. Without estimates (another scheduler, very few items) it is the change
-that the rule suggests.
+The first of `RULES` that applies names the limit. If the start-up took most of the time, it comes before all rules, and
+the verdict adds the limit of the remaining time. The change to try is the best eligible one of `WhatIf`, so rules and
+estimates cannot contradict each other. Without estimates (another scheduler, very few items) it is the change that the
+rule suggests.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from stagepipe.report.utilization import CONSUMER, Evidence, compute_lost_ns, co
 
 _FUSE_FIRST = "fewer processes come first"
 _INCOMPARABLE_KINDS = frozenset({"none", "startup", "restarts", "consumer"})
-"""Verdicts on runs whose rate does not say what their stages can do: too short, or held up by something else."""
+"""Verdicts on runs whose rate does not show the speed of their stages: too short, or held up by something else."""
 
 
 def is_comparable(verdict: Verdict) -> bool:
-    """Whether the rate of the run says what its stages can do."""
+    """Whether the rate of the run shows the speed of its stages."""
     return verdict.kind not in _INCOMPARABLE_KINDS
 
 
@@ -44,7 +44,7 @@ def judge(record: RunRecord) -> Verdict:
 
 
 def judge_with_changes(record: RunRecord) -> tuple[Verdict, tuple[WhatIf, ...]]:
-    """Return the verdict on a run, and the estimates of what changes would give: its `fix` is the best that may be."""
+    """Return the verdict on a run, and the estimated effects of changes. The best eligible change becomes the `fix`."""
     if not record.stages:
         return (
             Verdict(
@@ -74,7 +74,7 @@ def _apply_rules(evidence: Evidence) -> tuple[Verdict, tuple[WhatIf, ...]]:
 
 
 def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tuple[Verdict, tuple[WhatIf, ...]]:
-    """Return the verdict with the best change that may be offered, and all changes."""
+    """Return the verdict with the best eligible change, and all changes."""
     if verdict.kind in {"none", "restarts"}:
         return verdict, ()
     own = make_rule_change(verdict, evidence)
@@ -87,7 +87,7 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
         return verdict, changes
     best = next((change for change in changes if change.is_eligible), None)
     if best is None and _widens_bounds(verdict.fix) and not any(change.kind == "workers" for change in estimates):
-        return verdict, changes  # more workers than the model of layouts gives a machine
+        return verdict, changes  # more workers than the model of layouts considers on this machine
     if best is None:
         advice = verdict.advice if not verdict.fix else f"{NO_CHANGE}: {_explain_none(changes)}"
         return msgspec.structs.replace(verdict, fix="", advice=advice), changes
@@ -98,7 +98,7 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
 
 
 def _widens_bounds(fix: str) -> bool:
-    """Whether it lets a number that follows the work become larger: `stages.decode.workers=1-16`."""
+    """Whether a fix widens the bounds of a number that follows the work: `stages.decode.workers=1-16`."""
     return any(key.endswith(".workers") and "-" in value for key, _, value in (o.partition("=") for o in fix.split()))
 
 
@@ -111,7 +111,7 @@ def _refuse(change: WhatIf, reason: str) -> WhatIf:
 
 
 def _explain_none(changes: Sequence[WhatIf]) -> str:
-    """Say why the change that comes to mind first is not offered."""
+    """Return why the most obvious change is not offered."""
     change = next((change for change in changes if change.kind == "workers"), None)
     change = change or next((change for change in changes if change.overrides), None)
     if change is None:
@@ -123,7 +123,7 @@ def _explain_none(changes: Sequence[WhatIf]) -> str:
 
 
 def _find_share(verdict: Verdict, evidence: Evidence) -> float:
-    """The share of the time that the limit took: the utilization of its process, or of the busiest one."""
+    """Return the share of the time that the limit took: the utilization of its process, or of the busiest one."""
     if verdict.kind == "none":
         return 0.0
     record = evidence.record

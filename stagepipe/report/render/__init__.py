@@ -1,7 +1,7 @@
-"""Draws reports on a terminal and as HTML. Reads the `Report` alone. The one folder of this layer that imports rich.
+"""Draws reports on a terminal and as HTML. It reads only the `Report`, and is the one folder here that imports rich.
 
-terminal  the report of a run: tables, events and the verdict; two runs beside each other
-live      a run while it goes: tables for `stagepipe top`, `stagepipe run` and notebooks
+terminal  the report of a run: tables, events and the verdict; the comparison of two runs
+live      a current run: tables for `stagepipe top`, `stagepipe run` and notebooks
 tables    tables that fit any terminal, the bar in their cells, the box with a title
 html      the report as one HTML file, or as a fragment for a notebook
 """

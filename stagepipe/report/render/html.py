@@ -1,12 +1,11 @@
-"""Draws a report as one HTML file, or as a fragment for a notebook, without any resource outside it.
+"""Draws a report as one HTML file, or as a fragment for a notebook, without any external resource.
 
-All text is escaped in `element` and `join`, and nowhere else. Charts are SVG that stretches to the width of what is
-around it, and hold no text: scale, unit and legend are HTML around them, so that no text is stretched, and none
-overlaps.
+Text is escaped only in `element` and `join`. Charts are SVG that stretches to the width of its surroundings and
+contains no text: scale, unit and legend are HTML around the chart, so that no text is stretched or overlaps.
 
-A box of the pipeline has a bar: the time in its functions for one item of the source, divided by its workers. Where
-nothing else holds the items up, the longest bar is the pace of the pipeline. A row that does not know this time (an
-older report, another scheduler) takes it from its busy share.
+Each box of the pipeline has a bar: the time in its functions for one item of the source, divided by its workers. If
+nothing else holds the items up, the longest bar sets the pace of the pipeline. If a row does not know this time (an
+older report, another scheduler), it is computed from the busy share.
 
 summary.css  figures, verdict and pipeline, light and dark, wide and narrow: the style of the fragment
 page.css     the rest of the page, and paper
@@ -33,21 +32,21 @@ from stagepipe.report.utilization import CONSUMER, format_count, format_worker_n
 
 
 class Markup(str):
-    """HTML that is complete: it is not escaped again."""
+    """Complete HTML that is not escaped again."""
 
     __slots__ = ()
 
 
 Content = str | Markup
-"""A plain `str` is text, and is escaped; a `Markup` is not."""
+"""A plain `str` is text and gets escaped; a `Markup` does not."""
 
 _VOID_ELEMENTS: Final = frozenset({"meta", "path", "wbr"})
 _MAX_NARROW_COLUMNS: Final = 3
-"""A table with more columns is wider than the screen of a phone: it scrolls there, and says so."""
+"""A table with more columns is wider than the screen of a phone: it scrolls there, with a hint."""
 
 
 def element(tag: str, *content: Content, **attributes: str | float | bool | None) -> Markup:
-    """Return an element. An attribute of None or False is left out; `_` in its name stands for `-` (`class_`: `class`).
+    """Return an element without attributes that are None or False; `_` in their names becomes `-` (`class_`: `class`).
 
     >>> element("p", "a < b", class_="note")
     '<p class="note">a &lt; b</p>'
@@ -59,7 +58,7 @@ def element(tag: str, *content: Content, **attributes: str | float | bool | None
 
 
 def join(parts: Iterable[Content]) -> Markup:
-    """Return the parts one after the other."""
+    """Join the parts, and escape those that are plain text."""
     return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
@@ -76,7 +75,7 @@ def fold(title: str, *content: Content, name: str | None = None, is_open: bool =
 def table(
     heading: Sequence[Content], rows: Iterable[Sequence[Content]], *, caption: str, text: Container[int] = (0,)
 ) -> Markup:
-    """Return a table that scrolls by itself where it is too wide. `text`: the columns that are no figures."""
+    """Return a table that scrolls on its own if it is too wide. `text`: the columns that hold no figures."""
     head = join(
         element("th", name, scope="col", class_=None if index in text else "n") for index, name in enumerate(heading)
     )
@@ -115,7 +114,7 @@ STATES: Final = ("busy", "overhead", "blocked", "starved", "starting")
 
 _HEIGHT: Final = 40
 _MAX_POINTS: Final = 100
-"""More points than a strip has pixels to show them on a small screen."""
+"""A strip has no room for more points on a small screen."""
 
 
 def thin(values: Sequence[float]) -> list[float]:
@@ -130,7 +129,7 @@ def thin(values: Sequence[float]) -> list[float]:
 
 
 def draw_shares(shares: Mapping[str, Sequence[float]], label: str) -> Markup:
-    """Return shares of 1 over time, one above the other: a level bar if there is one value of each."""
+    """Return shares of 1 over time, stacked; with one value of each, the result is a level bar."""
     lower = [0.0] * len(shares["busy"])
     areas = []
     for name in STATES:
@@ -146,7 +145,7 @@ def draw_shares(shares: Mapping[str, Sequence[float]], label: str) -> Markup:
 
 
 def draw_lines(lines: Mapping[int, Sequence[float]], highest: float, label: str) -> Markup:
-    """Return lines over time by the number of their style, on a scale from 0 to `highest`. What is above it is cut."""
+    """Return lines over time by the number of their style, on a scale from 0 to `highest`. Larger values are cut."""
     paths = [
         element("path", d=_make_path(values, highest), class_=f"line line-{style}") for style, values in lines.items()
     ]
@@ -162,7 +161,7 @@ def draw_key(name: str) -> Markup:
 
 
 def _make_path(values: Sequence[float], highest: float) -> str:
-    """Return a line whose points are one unit apart. Steps take half of the characters of coordinates."""
+    """Return a line whose points are one unit apart. Relative steps take half as many characters as coordinates."""
     heights = [round(_HEIGHT * (1 - min(max(value, 0.0) / highest, 1.0))) for value in values] if highest > 0 else []
     if len(heights) <= 1:
         return f"M0 {heights[0] if heights else _HEIGHT}H1"
@@ -189,10 +188,10 @@ _MAX_ROOMY_BOXES: Final = 10
 """With more boxes, each is narrow at 1280 px: its text is smaller and shorter."""
 
 _ALL_HOPS: Final = "hops"
-"""What the verdict calls the limit where all stages are too small for processes."""
+"""The verdict's name for the limit if all stages are too small for processes."""
 
 _TAGS: Final = {"restarts": "restarted", "startup": "slow to start"}
-"""What the box of the limit is called, by the kind of the verdict."""
+"""The tag on the box of the limit, by the kind of the verdict; else it is "bottleneck"."""
 
 
 class Box(NamedTuple):
@@ -204,14 +203,14 @@ class Box(NamedTuple):
 
     @property
     def ns(self) -> float:
-        """The time of all its stages."""
+        """The total time of its stages."""
         return sum(ns for _, ns in self.parts)
 
 
 def measure_boxes(report: Report) -> list[Box]:
     """Return the boxes in the order of the pipeline.
 
-    A sink takes the place of the consumer, except where the consumer limits the run.
+    A sink replaces the consumer, unless the consumer limits the run.
     """
     boxes, numbers = [], list_worker_numbers(report.worker_changes)
     for stage in report.stages:
@@ -230,7 +229,7 @@ def measure_boxes(report: Report) -> list[Box]:
 
 
 def draw_pipeline(report: Report) -> Markup:
-    """Return the boxes, across a wide screen and down a narrow one, and what their bars mean."""
+    """Return the boxes, across a wide screen and down a narrow one, and an explanation of their bars."""
     verdict, boxes = report.verdict, measure_boxes(report)
     longest = max(boxes, key=lambda box: box.ns)
     limit = boxes[-1] if verdict.kind == "consumer" else None
@@ -288,7 +287,7 @@ def _draw_box(box: Box, longest_ns: float, tag: str, limited_by: str) -> Markup:
 
 
 def _draw_arrow(report: Report, box: Box) -> Markup:
-    """Draw the hop to the next box: with its cost where it limits the run, or all hops do."""
+    """Draw the hop to the next box, with its cost if this hop or all hops limit the run."""
     names = dict(box.parts)
     hop = next((hop for hop in report.hops if hop.source in names and hop.target not in names), None)
     limit = report.verdict.limited_by.partition(" -> ")[0]
@@ -301,21 +300,21 @@ def _draw_arrow(report: Report, box: Box) -> Markup:
 # ------------------------------------------------------------------ the sections
 
 _MAX_EVENTS: Final = 20
-"""Dead letters, restarts and changes of workers that are shown; the JSON has all."""
+"""Maximum number of dead letters, restarts and changes of workers on the page; the JSON has all."""
 
 _MAX_TRACE_CHARACTERS: Final = 1000
 _MAX_TITLE_CHARACTERS: Final = 400
 _LONG_FIGURE: Final = 10
-"""A figure with more characters is set smaller."""
+"""A figure with more characters is drawn smaller."""
 
 _USUAL_SHARE: Final = 0.98
-"""The scale of rates and queues ends at what this share of their values does not exceed: a burst is cut."""
+"""Quantile of the values at which the scale of rates and queues ends, so that bursts are cut."""
 
 _MAX_OVERHEAD: Final = 0.5
-"""A larger share of an interval is not overhead: it was not counted yet."""
+"""A larger share of an interval is not overhead but time that was not counted yet."""
 
 _LAST_TARGET: Final = "sink"
-"""What the last hop calls its target."""
+"""The target name of the last hop."""
 
 _BUSY_KINDS: Final = frozenset({"stage", "source", "sink", "consumer"})
 
@@ -363,7 +362,7 @@ def make_summary(report: Report) -> Markup:
     parts.append(element("dl", *_make_figures(report), class_="figures"))
     estimate = next((row for row in report.what_if if verdict.fix and " ".join(row.overrides) == verdict.fix), None)
     advice = verdict.advice
-    if estimate is not None:  # its gain stands with the command
+    if estimate is not None:  # the command shows its gain
         advice = advice.replace(
             f": about {format_gain(estimate.gain)} items/s, at least {format_gain(estimate.gain_low)}", ""
         )
@@ -377,7 +376,7 @@ def make_summary(report: Report) -> Markup:
 
 
 def describe_run(run: RunReport, stages: Sequence[StageReport]) -> str:
-    """Return how the run ended, what went in and what came out, in the words of the config.
+    """Return how the run ended, its input and its output, in the words of the config.
 
     >>> describe_run(report.run, report.stages)  # doctest: +SKIP
     'finished: 300 items in, 1 file out'
@@ -396,7 +395,7 @@ def describe_run(run: RunReport, stages: Sequence[StageReport]) -> str:
 
 
 def make_sections(report: Report) -> list[Markup]:
-    """Return the sections below the picture, without those that have nothing to show; details of hops come folded."""
+    """Return the sections below the picture, without empty ones; details of hops come folded."""
     sections: tuple[tuple[str, str, bool, Callable[[Report], list[Markup]]], ...] = (
         ("what-if", "What if (estimates)", True, _make_what_if),
         ("restarts", "Restarts", True, _make_restarts),
@@ -442,7 +441,7 @@ def _make_figure(name: str, value: str, unit: str, *notes: str) -> Markup:
 
 
 def _make_command(report: Report, estimate: WhatIf | None) -> list[Markup]:
-    """Return the command with the fix, and its gain by the estimate of the same overrides."""
+    """Return the command with the fix, and the gain by the estimate with the same overrides."""
     if not report.verdict.fix:
         return []
     overrides = " ".join(map(shlex.quote, report.verdict.fix.split()))
@@ -529,7 +528,7 @@ def _make_dead_letters(report: Report) -> list[Markup]:
 
 
 def _make_shares(report: Report) -> list[Markup]:
-    """Return the shares of each process: over time where the run has a course, and as numbers."""
+    """Return the shares of each process: over time if the run has a series, and as numbers."""
     processes = [stage for stage in report.stages if stage.fused_into is None]
     if not processes:
         return []
@@ -554,9 +553,9 @@ def _make_shares(report: Report) -> list[Markup]:
 
 
 def _split_rest(shares: Mapping[str, Sequence[float]], starting: float) -> dict[str, list[float]]:
-    """Return all shares over time, with what a series does not tell apart.
+    """Return all shares over time, including the two that a series does not distinguish: starting and overhead.
 
-    The start comes first. A wait or a call is counted when it ends: an interval of which most is not counted belongs to
+    The start comes first. A wait or a call is counted when it ends, so an interval that is mostly uncounted belongs to
     the state that ends it. The rest is overhead.
     """
     full = {name: list(values) for name, values in shares.items()}
@@ -619,7 +618,7 @@ def _make_rates(report: Report) -> list[Markup]:
 
 
 def _read_rates(series: Series, stage: StageSeries, sink: StageReport | None) -> Sequence[float]:
-    """Return the items/s of a process. A sink counts the parts that it writes: they hold its items."""
+    """Return the items/s of a process. A sink counts the parts that it writes, so its rate is scaled to items."""
     parts = sum(stage.items_per_s) * series.times_ns[-1] / len(series.times_ns) / 1e9
     items_per_part = sink.source_items / parts if sink is not None and parts else 1.0
     return [rate * (items_per_part or 1.0) for rate in stage.items_per_s]
@@ -631,7 +630,7 @@ def _make_time_axis(series: Series) -> Markup:
 
 
 def _find_top(courses: Iterable[Sequence[float]]) -> float:
-    """Return the end of the scale on which all courses are drawn."""
+    """Return the end of the scale that all lines share."""
     return max((sorted(values)[int((len(values) - 1) * _USUAL_SHARE)] for values in courses if values), default=0.0)
 
 
@@ -655,7 +654,7 @@ def _make_memory(series: Series) -> list[Markup]:
 
 
 def _read_at(points: Sequence[Any], time_ns: int) -> float:
-    """Return the last sample up to a time; the first one before it."""
+    """Return the last sample up to a time, or the first sample if all are later."""
     return float(next((point.bytes for point in reversed(points) if point.time_ns <= time_ns), points[0].bytes))
 
 
@@ -725,7 +724,7 @@ def _make_hops(report: Report) -> list[Markup]:
 
 
 def _describe_transport(hop: HopReport) -> str:
-    """Return how the messages of a hop travelled, the most frequent way first."""
+    """Return the transport kinds of the messages of a hop, the most frequent first."""
     carrier = hop.transport.carrier
     names = _TRANSPORTS if carrier in _TRANSPORTS else _TRANSPORTS | {"shared_memory": carrier}
     counts = {name: getattr(hop.messages, key) for key, name in names.items()}
@@ -750,7 +749,7 @@ def _make_phases(report: Report) -> list[Markup]:
 
 
 def _make_sizes(report: Report) -> list[Markup]:
-    """Return the messages by size, with what such a message costs on this machine, by its calibration."""
+    """Return the messages by size, with the cost of such a message by this machine's calibration."""
     rows = [
         (
             _name(hop),
@@ -768,7 +767,7 @@ def _make_sizes(report: Report) -> list[Markup]:
 
 
 def _predict(curve: Any, size: SizeCount) -> str:
-    """Return the cost of the largest message of a range, by a curve of any version; empty above its last point."""
+    """Return the cost of the largest message of a range, by a curve of any version; "" above its last point."""
     if not isinstance(curve, Mapping):
         return ""
     points = list(zip(curve.get("sizes", ()), curve.get("ns", ()), strict=False))

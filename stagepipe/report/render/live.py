@@ -1,7 +1,7 @@
-"""Draws a run while it goes: for `stagepipe top`, the progress bar of `stagepipe run`, and a notebook.
+"""Draws a current run: for `stagepipe top`, the progress bar of `stagepipe run`, and a notebook.
 
-What a table shows is data: `stagepipe.report.live.COLUMNS`. Nothing is wider than the terminal: facts and columns that
-do not fit are left out, the least important first.
+`stagepipe.report.live.COLUMNS` defines the tables. Nothing is wider than the terminal: facts and columns that do not
+fit are left out, the least important first.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from stagepipe.report.render.tables import (
 View = Literal["headline", "progress", "top"]
 
 _MAX_NAME_CHARS = 32
-"""A row with many fused stages has a long name; its figures must stay near it."""
+"""Maximum width of a name: the name of a row with many fused stages would push the figures away."""
 _MAX_NAME_SHARE = 0.35
-"""And it takes no more of the width than this."""
+"""Maximum share of the terminal's width for a name."""
 _OTHER_LINES = {"top": 8, "progress": 6}
-"""The lines of a view that are not rows, and one for what is printed meanwhile."""
+"""Number of lines of a view that are not rows, including one for text printed during the run."""
 _STATE_STYLES = {"starting": "yellow", "running": "green", "ended": "dim"}
 
 
 def render_live_run(
     run: LiveRun, view: View = "top", total: int | None = None, *, fits_height: bool = False
 ) -> RenderableType:
-    """Return a run for `rich.console.Console.print`: how far it is, what limits it, and a line for each row.
+    """Return a run for `rich.console.Console.print`: its progress, its limit, and a line for each row.
 
     Args:
         run: The figures.
-        view: Which facts and columns: those of `stagepipe top`, fewer, as below `stagepipe run`, or one line.
-        total: The number of source items where the run does not know it.
-        fits_height: Show no more rows than the terminal has lines for: those that work most.
+        view: The facts and columns to draw: all of `stagepipe top`, fewer as below `stagepipe run`, or one line.
+        total: The number of source items, if the run does not know it.
+        fits_height: Draw only as many rows as fit the terminal: the rows with the most work.
 
     """
 
@@ -73,7 +73,7 @@ def render_live_run(
 
 
 def _draw_title(run: LiveRun, total: int | None, width: int) -> Text:
-    """Draw two lines: the run and how far it is; then its process and memory."""
+    """Draw two lines: the run with its progress, and its process and memory."""
     name = shorten(run.name, min(_MAX_NAME_CHARS, width // 3))
     memory = f"{format_bytes(run.shared_memory_bytes)} of {format_bytes(run.shared_memory_limit_bytes)}"
     facts = [f"process {run.pid}", f"shared memory {memory}"]
@@ -100,7 +100,7 @@ def _list_progress(run: LiveRun, total: int | None) -> list[str]:
 
 
 def _draw_limit(run: LiveRun, width: int) -> Text:
-    """Draw one line: the row that limits the run at the moment, and how much of its time it works."""
+    """Draw one line: the row that currently limits the run, and the share of its time that it works."""
     stage = next((stage for stage in run.stages if stage.name == run.limited_by), None)
     if stage is None:
         text = f"starting {', '.join(run.starting)}" if run.starting else "no limit: no stage works most of its time"
@@ -119,7 +119,7 @@ def _draw_limit(run: LiveRun, width: int) -> Text:
 
 def _make_columns(run: LiveRun, view: View, room: int, width: int, *, ascii_only: bool) -> list[TableColumn]:
     rows = run.pair_rows()
-    if len(rows) > room:  # the busiest are what one looks for
+    if len(rows) > room:  # readers look for the busiest rows
         kept = sorted(run.stages, key=lambda stage: -stage.work)[: max(room - 1, 1)]
         rows = [row for row in rows if row[0] in kept]
     name_chars = min(_MAX_NAME_CHARS, int(width * _MAX_NAME_SHARE))
@@ -142,7 +142,7 @@ def _make_columns(run: LiveRun, view: View, room: int, width: int, *, ascii_only
 def _choose_columns(
     columns: Sequence[LiveColumn], rows: Sequence[tuple[LiveStage, LiveHop]], width: int
 ) -> list[LiveColumn]:
-    """Return the columns that fit, the most important first."""
+    """Return the columns that fit, preferring the most important ones."""
     chosen = []
     for column in sorted(columns, key=lambda column: column.rank):
         needed = max(column.width, len(column.heading)) + COLUMN_GAP_CHARS
@@ -191,7 +191,7 @@ def shorten(text: str, chars: int) -> str:
 
 
 def _fit(facts: Sequence[str], width: int) -> str:
-    """Join as many facts as fit into a line; the first one is cut if it must be."""
+    """Join as many facts as fit into a line; cut the first one if necessary."""
     line = facts[0][:width]
     for fact in facts[1:]:
         if len(line) + 2 + len(fact) <= width:

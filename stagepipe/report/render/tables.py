@@ -29,13 +29,13 @@ from stagepipe.report.model import Report
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 _UNLIMITED_CHARS: Final = 100_000
-"""Width of what is not a terminal: a sentence stays in one line there, and so does the row of a table."""
+"""Width of an output that is not a terminal: sentences and table rows stay on one line there."""
 
 
 def print_to_stdout(content: RenderableType) -> None:
     """Print on stdout. A pipe, a file or a log has no width, so nothing is wrapped there.
 
-    The environment variable `COLUMNS` sets a width also there.
+    The environment variable `COLUMNS` sets a width for these too.
     """
     console = Console()
     if console.is_jupyter or "COLUMNS" in os.environ or sys.stdout.isatty():
@@ -49,7 +49,7 @@ def print_to_stdout(content: RenderableType) -> None:
 
 @dataclass(frozen=True)
 class TerminalView:
-    """A rich renderable made by `draw` for the console's options. Without UTF-8, `us` stands for `µs`."""
+    """A rich renderable made by `draw` for the console's options. Without UTF-8, it prints `us` instead of `µs`."""
 
     draw: Callable[[ConsoleOptions], Iterable[RenderableType]]
 
@@ -61,7 +61,7 @@ class TerminalView:
 
 @dataclass(frozen=True)
 class WrappedText:
-    """Text that does not wrap between a number and its `%`. Rich's own wrapping breaks at any space."""
+    """Text that never wraps between a number and its `%`. Rich's own wrapping breaks at any space."""
 
     text: str
     style: str = ""
@@ -75,7 +75,7 @@ class WrappedText:
 
 @dataclass(frozen=True)
 class TitledBox:
-    """Lines in a box as wide as the terminal, with a title. Where no width is known: the title, the lines indented."""
+    """Lines in a box as wide as the terminal, with a title. Without a known width: the title and the indented lines."""
 
     title: str
     lines: Sequence[RenderableType]
@@ -100,7 +100,7 @@ _MAX_NAME_WIDTH_SHARE = 0.4
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A heading and one cell per row. Only cells of the first column are ever cut; none are wrapped."""
+    """A heading and one cell per row. Only cells of the first column are ever cut; no cell is wrapped."""
 
     heading: str
     cells: Sequence[str | Text]
@@ -114,7 +114,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class FoldingTable:
-    """A rich renderable: the columns in order, in as few tables as the width allows. The first names the rows."""
+    """A rich renderable: the columns in order, in as few tables as the width allows. The first one names the rows."""
 
     title: str
     columns: Sequence[TableColumn]
@@ -178,7 +178,7 @@ SHARE_STYLES = (
 
 
 def draw_share_bar(shares: Mapping[str, float], chars: int, *, ascii_only: bool) -> Text:
-    """Draw the shares as a bar. Each gets the characters between its rounded ends, so together they fill it exactly."""
+    """Draw the shares as a bar. Each share gets the characters between its rounded ends, so the bar is exactly full."""
     bar = Text()
     begin = 0.0
     for name, colour, character, ascii_character in SHARE_STYLES:
@@ -189,7 +189,7 @@ def draw_share_bar(shares: Mapping[str, float], chars: int, *, ascii_only: bool)
 
 
 def draw_legend(*, ascii_only: bool, has_starting: bool = True) -> Text:
-    """Draw a line that says what the characters mean; `has_starting`: that of the start-up too."""
+    """Draw a line that explains the characters of the bar, with the start-up if `has_starting`."""
     legend = Text("  ", no_wrap=True, overflow="crop")
     for name, colour, character, ascii_character in SHARE_STYLES[: None if has_starting else -1]:
         legend.append(ascii_character if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
@@ -231,7 +231,7 @@ _NODE_COLUMNS: Final[Sequence[tuple[str, str, Callable[[int], str]]]] = (
 def make_store_hop_columns(report: Report, arrow: str = "→") -> list[StoreColumn]:
     """Return the columns of the hops through the object store; none without such a hop.
 
-    A figure that the store does not have is empty, and a column without figures is left out.
+    If the store does not report a figure, its cell is empty. A column without any figure is left out.
     """
     hops = [(f"{hop.source} {arrow} {hop.target}", hop.store) for hop in report.hops if hop.store is not None]
     columns: list[StoreColumn] = [("hop", [name for name, _ in hops])]

@@ -51,13 +51,13 @@ _FAILURES = tuple(each for each in COUNT_COLUMNS if each.is_failure)
 _OTHER_COUNTS = tuple(each for each in COUNT_COLUMNS if each.heading and not each.is_failure)
 
 _MAX_EVENT_ROWS = 5
-"""Maximum number of restarts, dead letters and slow items that are shown. The JSON has all of them."""
+"""Maximum number of rows in each list of events. The JSON has all of them."""
 
 _STATUS_STYLES = {"finished": "green", "failed": "red", "interrupted": "yellow"}
 
 
 def render_brief(report: Report, more: str = "") -> RenderableType:
-    """Return the verdict and one table of stages; of failures only their numbers. `more` says how to see the rest.
+    """Return the verdict, one table of stages, and the number of each failure. `more` says how to see the rest.
 
     >>> Console().print(render_brief(report, more="hops and slowest items: -v"))  # doctest: +SKIP
     """
@@ -119,7 +119,7 @@ def _draw_brief(report: Report, more: str, options: ConsoleOptions) -> Iterator[
 
 
 def _count_events(report: Report, *, ascii_only: bool) -> Iterator[str]:
-    """Yield a line for the changes of workers, and one for each kind of failure: how many, and an example."""
+    """Yield a line for the changes of workers, and one for each kind of failure: its number and an example."""
     numbers = list_worker_numbers(report.worker_changes)
     if numbers:
         arrow = "->" if ascii_only else "→"
@@ -198,7 +198,7 @@ def _format_run_facts(run: RunReport) -> Iterator[str]:
 
 
 def _format_consumer_facts(consumer: ConsumerReport) -> Iterator[str]:
-    """Yield how long a training loop waited for input; the wait for the first item, which is start-up, apart."""
+    """Yield how long a training loop waited for input. The wait for the first item is start-up and listed apart."""
     wait_ns = max(consumer.wait_ns - consumer.first_wait_ns, 0)
     share = wait_ns / max(wait_ns + consumer.busy_ns, 1)
     yield f"{consumer.name}: waited {format_ns(wait_ns)} for input ({format_percent(share)} of its time)"
@@ -229,7 +229,7 @@ def _build_stage_columns(
 
 
 def _build_item_columns(stages: Sequence[StageReport], *, has_outputs: bool) -> list[TableColumn]:
-    """Build the columns of source items, of what became of them, and of the time in the stage for one of them."""
+    """Build the columns of source items, their outcome, and the time in the stage per item."""
     outputs = [format_count(s.outputs, s.output_unit) if s.output_unit else "" for s in stages]
     return [
         TableColumn("items", [f"{s.source_items or s.items:,}" for s in stages]),
@@ -240,7 +240,7 @@ def _build_item_columns(stages: Sequence[StageReport], *, has_outputs: bool) -> 
 
 
 def _format_item_time(stage: StageReport) -> str:
-    """Format the time in a stage's function for a source item; its median call in reports that do not have it."""
+    """Format the time in a stage's function per source item; in reports without it, the median time of a call."""
     if stage.source_items:
         return format_ns(stage.source_item_ns)
     return _format_percentile(stage.run_ns, "p50")
@@ -256,7 +256,7 @@ def _build_count_columns(columns: Sequence[CountColumn], stages: Sequence[StageR
 
 
 def _build_message_columns(hops: Sequence[HopReport]) -> Iterator[TableColumn]:
-    """Yield a column for each way of messages; what other transports carried is below their names."""
+    """Yield a column for each transport kind; buffers of registered transports are under the transport's name."""
     for heading, field in _MESSAGE_COUNT_COLUMNS:
         carriers = dict.fromkeys(hop.transport.carrier for hop in hops) if field == "shared_memory" else {field: None}
         for carrier in carriers:
@@ -286,7 +286,7 @@ def _build_hop_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list
 
 
 def _build_phase_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list[TableColumn]:
-    """Build a column for each phase that any hop has, in the order in which an item passes through them."""
+    """Build a column for each phase that any hop has, in the order in which a message passes through them."""
     columns = [TableColumn("hop", labels)]
     for phase in PHASES:
         cells = [_format_percentile(getattr(hop.phases, phase), "p50") for hop in hops]
@@ -296,7 +296,7 @@ def _build_phase_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> li
 
 
 def _render_object_store(report: Report, *, ascii_only: bool) -> Iterator[RenderableType]:
-    """Yield what the object store tells of the hops and the nodes."""
+    """Yield the tables of the object store: one for the hops, one for the nodes."""
     tables = {
         "Object store, sums over the run": make_store_hop_columns(report, "->" if ascii_only else "→"),
         "Nodes of the cluster": make_store_node_columns(report),
@@ -318,7 +318,7 @@ def _build_what_if_columns(report: Report) -> list[TableColumn]:
 
 
 def _describe_override(estimate: WhatIf) -> str:
-    """Return the overrides of a change; of one that the verdict may not offer, the reason."""
+    """Return the overrides of a change, or the reason why the verdict may not offer it."""
     return " ".join(estimate.overrides) if estimate.is_eligible else f"no: {estimate.ineligible_reason}"
 
 
@@ -334,7 +334,7 @@ def _format_percentile(percentiles: Percentiles, name: str) -> str:
 
 
 def _format_share(stage: StageReport, name: str) -> str:
-    """Format a share in percent; empty for a fused stage, which has no shares of its own, and for what is unknown."""
+    """Format a share in percent; empty for a fused stage, which has no shares, and for an unknown share."""
     is_unknown = name == "blocked" and not stage.is_blocked_measured
     return "" if stage.fused_into or is_unknown else format_percent(getattr(stage, name))
 
@@ -349,7 +349,7 @@ def _format_hop(hop: HopReport, *, ascii_only: bool) -> str:
 
 
 def _render_transport_reasons(hops: Sequence[HopReport], labels: Sequence[str]) -> Iterator[RenderableType]:
-    """Yield why each hop uses its transport, below the table: a reason is a sentence."""
+    """Yield why each hop uses its transport, below the table, because a reason is a sentence."""
     for hop, label in zip(hops, labels, strict=True):
         if hop.transport.reason:
             yield _render_note(label, hop.transport.reason)
@@ -418,11 +418,11 @@ def _render_verdict(report: Report) -> RenderableType:
     return TitledBox(f"Verdict (confidence {verdict.confidence:.0%})", lines)
 
 
-# ------------------------------------------------------------------ two runs beside each other
+# ------------------------------------------------------------------ the comparison of two runs
 
 
 def render_comparison(comparison: Comparison) -> RenderableType:
-    """Return the table of what both runs have, the notes, and whether the rates differ beyond their noise."""
+    """Return a table of the common figures, the notes, and whether the rates differ beyond noise."""
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for name in ("first", "second", "change"):
