@@ -819,7 +819,7 @@ _MIN_SLOW_ITEMS_SHARE = 0.8
 """Fraction of a straggler's items that must be slow. Below it, the worker just met a few slow items."""
 
 _MIN_SPREAD = 5.0
-"""Ratio of the time of slow items to p50 from which they hold up the items behind them."""
+"""Ratio of the time of slow items to p50, from which they hold up the items behind them."""
 
 _MIN_HOLDING_SHARE = 0.2
 """Share of the run from which a single item holds up the items behind it."""
@@ -930,7 +930,7 @@ def _judge_memory(pressure: MemoryPressure, held_text: str, confidence: float) -
 
 
 class _SlowItems(NamedTuple):
-    """What the slow items of a stage take, and how they were found: `p99`, or the `slowest` one."""
+    """A stage with slow items, their time, and the name of that figure: `p99`, or the `slowest` item."""
 
     stage: StageRecord
     time_ns: int
@@ -973,9 +973,9 @@ def _list_other_means_ns(stage: StageRecord, worker: int) -> list[float]:
 
 
 def _find_slow_items(evidence: Evidence, work_ns: int) -> _SlowItems | None:
-    """The slow items that hold up others; None if it is rather the window that is too small for all.
+    """Return the slow items that hold up others; None if the window is too small for all items instead.
 
-    A stage with one item in progress takes its items in their order: they wait for nothing.
+    A stage with one item in progress does not count: it works in order, so no finished item waits for a slow one.
     """
     record = evidence.record
     if not record.is_ordered or record.window_items < _MIN_WINDOW_PER_WORKER * _count_most_workers(evidence.loads):
