@@ -1,20 +1,20 @@
-"""The Ray engine: a plan as operators of Ray Data. In the process of the caller, and in the workers of Ray.
+"""The Ray engine: a plan as operators of Ray Data. Runs in the caller's process and in Ray workers.
 
-Up to the first order point, the source is a set of read tasks and each process of the plan is a pool of actors. From
-the first order point on, what has several workers is a pool of actors too; all else runs in the caller's process, in
-order, as inline.
+Before the first order point, the source is a set of read tasks, and each process of the plan is a pool of actors. After
+it, each stage with several workers is a pool of actors too. All other stages run in the caller's process, in order, as
+with the inline engine.
 
-engine            what the rest of stagepipe knows of it: options, capabilities, its start
-run               the run: takes the rows of the last operator in order, and runs what comes after them
+engine            the interface to the rest of stagepipe: options, capabilities, start
+run               the run: takes the rows of the last operator in order, and runs the rest of the pipeline
 cluster           the cluster: starts or joins it, and starts actors and tasks on its nodes
 operators         plan -> operators of Ray Data
-source            the read tasks, as a data source of Ray Data
-workers           what a worker of Ray does with a block: the same stages as in a worker of the local engine
+source            the read tasks, as a Ray Data datasource
+workers           the code in a Ray worker: runs the same stages as a worker of the local engine
 blocks            items as rows of Arrow tables, and back
 execution         executes the operators of an epoch, and yields their blocks
 recording         the counts of all workers -> RunRecord
 
-Ray is imported where it is used: nothing else of stagepipe needs it.
+Modules import Ray only where they use it; nothing else of stagepipe needs it.
 """
 
 from typing import TYPE_CHECKING

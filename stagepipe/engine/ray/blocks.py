@@ -1,9 +1,9 @@
-"""Items as rows of Arrow tables, and back: a row is a key and one opaque payload, so that any item stays what it is.
+"""Converts items to rows of Arrow tables, and back. A row is a key and an opaque payload, so items keep their types.
 
-A payload is a pickle and the buffers of the item's arrays, each aligned, so that a reader sees the arrays in place, in
-the memory of the object store. Ray Data sends, splits and joins the tables. In the caller's process and in the workers
-of Ray; pickles travel only between them. What a worker has counted in a block travels with the block's items, so that a
-repeated block counts once.
+A payload is a pickle and the aligned buffers of the item's arrays, so a reader uses the arrays in place, in the memory
+of the object store. Ray Data sends, splits and joins the tables. A worker's counts for a block travel with the items of
+the block, so a repeated block counts once. Runs in the caller's process and in Ray workers; pickles travel only between
+them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from stagepipe.timing import Histogram, SlowItemRow, StageRegion
 from stagepipe.transport import EncodedBuffer, Encoder, SharedMemoryPool, decode
 
 _ALIGNMENT: Final = 64
-"""Of buffers: that of Arrow and of the object store."""
+"""Alignment of buffers, the same as in Arrow and the object store."""
 _HEADER: Final = struct.Struct("<QQQ")
-"""The number of buffers, the bytes of the pickle, and 1 if the item may hold tensors, which nothing makes read-only."""
+"""Number of buffers, bytes of the pickle, and 1 if the item may hold tensors, which cannot be made read-only."""
 _BUFFER: Final = struct.Struct("<QQ")
-"""The bytes of a buffer, and 1 if pickle asks for it, 0 for an array of ours."""
+"""Bytes of a buffer, and 1 if the pickle refers to it (0 for an array that our encoder took out)."""
 _MIN_BLOCK_BYTES: Final = 64 << 10
 
 SCHEMA: Final = pa.schema(
@@ -46,7 +46,7 @@ SCHEMA: Final = pa.schema(
 
 
 class RowKind(IntEnum):
-    """What a row holds: an item, or news for the caller, which passes all later stages by."""
+    """The content of a row: an item, or a message for the caller, which all later stages forward."""
 
     ITEM = 0
     DEAD_LETTER = 1
@@ -55,7 +55,7 @@ class RowKind(IntEnum):
 
 
 class Row(NamedTuple):
-    """A row of a block. `payload` is a view of the block's memory; `sender_ns` is how long the sender encoded it."""
+    """A row of a block. `payload` is a view of the block's memory; `sender_ns` is the encoding time at the sender."""
 
     kind: RowKind
     key: Key
@@ -65,14 +65,14 @@ class Row(NamedTuple):
 
 
 class _NoSharedMemory:
-    """Stands for the shared memory of a worker: here no array lies in it."""
+    """Replaces a worker's shared memory for the encoder: on Ray, no array lies in it."""
 
     def find_lease(self, address: int, nbytes: int) -> None:
         """Return None."""
 
 
 class BlockBuilder:
-    """Collects rows and makes a table of them. Copies an item when it is added: its stage may reuse the arrays."""
+    """Collects rows into a table. Copies items when they are added, because their stage may reuse the arrays."""
 
     def __init__(self) -> None:
         """Start without rows."""
@@ -81,7 +81,7 @@ class BlockBuilder:
         self._encoder = Encoder(pool)
         self._data = np.empty(_MIN_BLOCK_BYTES, np.uint8)
         self.nbytes = 0
-        """The bytes of the payloads so far."""
+        """Total bytes of the payloads so far."""
         self._rows: list[tuple[int, bytes, int, int]] = []
         self._offsets = [0]
 
@@ -90,7 +90,7 @@ class BlockBuilder:
         return len(self._rows)
 
     def add_item(self, key: Key, value: Any, samples: int) -> int:
-        """Add an item; return the bytes of its payload. What its pickling raises passes through."""
+        """Add an item and return the bytes of its payload. Errors of pickling pass through."""
         started_ns = perf_counter_ns()
         encoder = self._encoder
         encoder.encode(value)
@@ -112,18 +112,18 @@ class BlockBuilder:
         return end - start
 
     def add_value(self, kind: RowKind, value: Any, key: Key = ()) -> None:
-        """Add a value of ours as news for the caller."""
+        """Add a pickled value as a message for the caller."""
         self.add_payload(kind, key, 0, pickle.dumps(value, protocol=5))
 
     def add_payload(self, kind: RowKind, key: Key, samples: int, payload: bytes | memoryview) -> None:
-        """Add a row as it is."""
+        """Add a row with a finished payload."""
         start, end = self.nbytes, _align(self.nbytes + len(payload))
         self._reserve(end)
         self._data[start : start + len(payload)] = np.frombuffer(payload, np.uint8)
         self._end_row(kind, key, (samples, 0), end)
 
     def build(self) -> pa.Table:
-        """Return the rows as a table, and start without rows again."""
+        """Return the rows as a table, and start over without rows."""
         kinds, keys, samples, sender_ns = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
         offsets = np.array(self._offsets, np.int64)
         payloads = pa.Array.from_buffers(
@@ -138,7 +138,7 @@ class BlockBuilder:
             pa.array(sender_ns, pa.int64()),
             payloads,
         ]
-        self._data = np.empty_like(self._data)  # pages that the next block does not reach take no memory
+        self._data = np.empty_like(self._data)  # pages that the next block does not touch take no memory
         self._rows = []
         self._offsets = [0]
         self.nbytes = 0
@@ -183,10 +183,10 @@ def load_value(row: Row) -> Any:
 
 
 def decode_item(payload: memoryview, *, copies: bool, is_readonly: bool) -> tuple[Any, int]:
-    """Return the item of a payload, and the nanoseconds that it took.
+    """Return the item of a payload, and the decoding time in nanoseconds.
 
-    `copies`: into memory of its own; else its arrays are views of the payload, unless it may hold tensors, which could
-    be written to. Raises TransportError.
+    With `copies`, the item gets its own memory. Otherwise its arrays are views of the payload, unless the item may hold
+    tensors: those could be written to. Raises TransportError.
     """
     started_ns = perf_counter_ns()
     buffer_count, pickle_bytes, may_hold_tensors = _HEADER.unpack_from(payload)
@@ -213,7 +213,7 @@ def _align(nbytes: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class StageCounts:
-    """What a stage has counted in a block. `counters` are indexed by `StageCounter`."""
+    """The counts of one stage in a block. `counters` are indexed by `StageCounter`."""
 
     counters: tuple[int, ...]
     run_histogram: Histogram
@@ -222,7 +222,7 @@ class StageCounts:
 
 @dataclass
 class HopClock:
-    """The durations and sizes of items, on both sides of a worker. `cost_ns` is encoding and decoding together."""
+    """Durations and sizes of the items that a worker received and sent. `cost_ns` is encoding plus decoding."""
 
     decode_ns: list[int] = field(default_factory=list)
     cost_ns: list[int] = field(default_factory=list)
@@ -230,17 +230,17 @@ class HopClock:
     sent_bytes: list[int] = field(default_factory=list)
 
     def add_received(self, sender_ns: int, decode_ns: int) -> None:
-        """Count an item that has been decoded."""
+        """Add the times of a decoded item."""
         self.decode_ns.append(decode_ns)
         self.cost_ns.append(sender_ns + decode_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCounts:
-    """What a worker has counted in a block: its stages, and both hops beside it. Durations are in ns.
+    """A worker's counts for one block: its stages, and its input and output hops. Durations are in ns.
 
-    `worker` names the process on its node; clocks of different nodes are not compared. `began_ns` and `ended_ns` are
-    of the worker's clock, `setup_ns` is the time in which it built its stages.
+    `worker` names the process and its node; clocks of different nodes are never compared. `began_ns` and `ended_ns` are
+    times of the worker's clock. `setup_ns` is the time in which the worker built its stages.
     """
 
     process_index: int
@@ -254,10 +254,10 @@ class BlockCounts:
 
 
 class CountReader:
-    """Reads what the stages of a process have counted since the last block."""
+    """Reads the counts of a process's stages since the last block."""
 
     def __init__(self, stages: Sequence[StageRunner], regions: Sequence[StageRegion]) -> None:
-        """`regions` are those that the stages write to."""
+        """Start with the current counters of `regions`, which the stages write to."""
         self._stages = stages
         self._regions = regions
         self._previous = [region.read_counters() for region in regions]

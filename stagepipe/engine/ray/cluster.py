@@ -1,8 +1,8 @@
-"""The Ray cluster of a run: starts or joins it, divides and reserves its CPUs, and starts what runs on its nodes.
+"""The Ray cluster of a run: starts or joins it, reserves its CPUs, and starts actors and tasks on its nodes.
 
-Two runs that start at once may each find the same CPUs free, and then wait for each other without end. A placement
-group of Ray is all there or not at all; there is one for each process of the plan, with a bundle for each worker. In a
-single one, a small worker could take the bundle of a large one. In the caller's process.
+Two runs that start together could each see the same CPUs as free, and then wait for each other forever. A Ray placement
+group prevents this: Ray grants all of it or nothing. Each process of the plan has its own group, with one bundle per
+worker. In one shared group, a small worker could occupy the bundle of a large one. Runs in the caller's process.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from stagepipe.plan import ProcessPlan
 _log = logging.getLogger("stagepipe")
 
 _MIN_SHARE: Final = 0.01
-"""Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
+"""Ray stores an amount of CPUs with four decimals. Less than a hundredth of a CPU is useless to a worker."""
 _MAX_SOURCE_TASKS: Final = 256
-"""Read tasks that run at a time: so many places are reserved, and the caller's process takes all they make."""
+"""Maximum number of concurrent read tasks. The run reserves a place for each; the caller's process takes all output."""
 _EQUAL_PART: Final = 0.2
-"""Of the CPUs that workers share by their load, the part that all have alike."""
+"""Fraction of the shared CPUs that workers get in equal parts; the rest follows their measured load."""
 
 
 @dataclass(frozen=True)
 class CpuShares:
-    """The CPUs that Ray reserves for a worker of each process, and how many read tasks run at a time."""
+    """The CPUs that Ray reserves for one worker of each process, and the number of concurrent read tasks."""
 
     by_process: tuple[float, ...]
     source_tasks: int
@@ -57,15 +57,15 @@ def divide_cpus(
     spare: float = 0.0,
     max_source_tasks: int | None = None,
 ) -> CpuShares:
-    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. `nodes`: the free CPUs of each. Pure.
+    """Divide `free` of `total` CPUs among `processes`, the source first; `nodes` are the free CPUs per node. Pure.
 
-    A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
-    fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
-    fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them. They
-    are smaller where a worker would otherwise fit into no node.
-    What they share is without the `spare` CPUs, those of the largest node, where that is enough for a share each: a
-    node that is lost takes so many along, and the workers must find a place on the others.
-    Raises UsageError, with the sums, for a plan that Ray would wait for without end.
+    A stage with `resources: {cpus: ...}` gets these CPUs. The source and all other workers share the rest. With fewer
+    CPUs than workers, each worker gets a fraction of a CPU, because whole CPUs for actors would leave none for the
+    source. `cpu_costs` is the measured CPU time of each process per item; if all are known, they weight the fractions.
+    The fractions shrink until each worker fits into a node.
+    The shares leave out the `spare` CPUs, the CPUs of the largest node, if the rest suffices: after the loss of a node,
+    its workers must fit on the others.
+    Raises UsageError, with the sums, if Ray would wait forever for the plan.
     """
     asked = {process.name: _get_cpus(process) for process in processes}
     workers = {process.name: process.slot_count for process in processes[1:]}
@@ -94,21 +94,21 @@ def divide_cpus(
 
 
 def _fit(by_process: Sequence[float], counts: Sequence[int], nodes: Sequence[float]) -> bool:
-    """Return whether each worker fits into a node, the largest ones first."""
+    """Return whether all workers fit into the nodes, placing the largest workers first."""
     used = [-cpus for cpus in nodes]
-    heapify(used)  # the node with most left is the first
+    heapify(used)  # the node with most free CPUs comes first
     for cpus, count in sorted(zip(by_process, counts, strict=True), reverse=True):
         for _ in range(count):
-            if not used or used[0] + cpus > _MIN_SHARE / 10:  # of rounding
+            if not used or used[0] + cpus > _MIN_SHARE / 10:  # tolerance for rounding
                 return False
             heapreplace(used, used[0] + cpus)
     return True
 
 
 def _weigh_shares(equal_share: float, counts: Mapping[str, int], cpu_costs: Mapping[str, float]) -> dict[str, float]:
-    """Divide the CPUs of `counts` workers with `equal_share` each by their measured load, and none more than one.
+    """Divide `equal_share` CPUs for each of `counts` workers by measured load, with at most one CPU per worker.
 
-    A small part is equal: a worker that is quick on average must start too, and has slow items.
+    A small part is divided equally, because even a fast worker must start and meets slow items.
     """
     costs = {name: cpu_costs[name] for name in counts if name in cpu_costs}
     total_cost = sum(costs.values())
@@ -140,7 +140,7 @@ def _describe_shortage(
 
 
 def check_gpus(processes: Sequence[ProcessPlan], total: float, free: float) -> None:
-    """Raise UsageError if the stages ask for more GPUs than are `free`, of the `total` that the cluster has."""
+    """Raise UsageError if the stages request more than the `free` of the cluster's `total` GPUs."""
     demand = sum(get_gpus(process) * process.slot_count for process in processes)
     if demand > free:
         names = ", ".join(process.name for process in processes if get_gpus(process))
@@ -157,22 +157,22 @@ def _get_cpus(process: ProcessPlan) -> float | None:
 
 
 def get_gpus(process: ProcessPlan) -> float:
-    """Return the GPUs that a worker of a process asks for."""
+    """Return the GPUs that one worker of a process requests."""
     resources = process.first_stage.resources
     return 0.0 if resources is None or resources.gpus is None else resources.gpus
 
 
 _TIMEOUT_S: Final = 10.0
-"""Ray places a group within a second, if there is room."""
+"""Ray places a group within a second if there is room."""
 _MAX_PAUSES_S: Final = (4.0, 12.0)
-"""Between attempts, by chance: two runs that have each reserved a part give it back, and one of them is first."""
+"""Maximum random pauses between attempts. Two runs that each hold a part release it; then one of them goes first."""
 
 
 class Reservation:
     """The CPUs and GPUs of the processes that run on Ray, until `release`."""
 
     def __init__(self, processes: Sequence[ProcessPlan], shares: CpuShares) -> None:
-        """Reserve what `shares` says. Raises RunError, and keeps nothing, if there is no room within a minute."""
+        """Reserve `shares`. Raises RunError, and keeps nothing, if there is no room within a minute."""
         self._groups: dict[str, Any] = {}
         try:
             self._reserve(processes, shares)
@@ -189,7 +189,7 @@ class Reservation:
             if not missing:
                 return
             self.release()
-            sleep(random.SystemRandom().uniform(0, max_pause_s))  # not the generator that the user has seeded
+            sleep(random.SystemRandom().uniform(0, max_pause_s))  # not the generator that the user seeds
         parts = [f"{name}: {count} x {_describe(bundle)}" for name, bundle, count in missing]
         raise RunError(
             f"engine: ray: there is no room for {', '.join(parts)}: another job took what was free, or no node has "
@@ -199,7 +199,7 @@ class Reservation:
     def _try_to_reserve(
         self, wanted: Sequence[tuple[ProcessPlan, dict[str, float], int]]
     ) -> list[tuple[str, dict[str, float], int]]:
-        """Return that for which there was no room."""
+        """Reserve a group for each process, and return the processes for which there is no room."""
         from ray.util.placement_group import placement_group
 
         for process, bundle, count in wanted:
@@ -212,19 +212,19 @@ class Reservation:
         ]
 
     def get_options(self, name: str) -> dict[str, Any]:
-        """Return the options of Ray that put the workers of a process in their places."""
+        """Return the Ray options that put the workers of a process into its group."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         return {"scheduling_strategy": PlacementGroupSchedulingStrategy(self._groups[name])}
 
     def list_displaced(self) -> list[str]:
-        """Return the processes of which a worker has no place, because its node is lost and no other has room."""
+        """Return the processes with a worker that has no place: its node was lost and no other node has room."""
         from ray.util.placement_group import placement_group_table
 
         return [name for name, group in self._groups.items() if placement_group_table(group).get("state") != "CREATED"]
 
     def release(self) -> None:
-        """Give all of it back. Does nothing where Ray has ended, or does not answer: then nothing is reserved."""
+        """Release all groups. Does nothing if Ray has ended or does not answer: then nothing is reserved."""
         from ray.util.placement_group import remove_placement_group
 
         while self._groups:
@@ -234,7 +234,7 @@ class Reservation:
 
 
 def _wait(group: Any, deadline_s: float) -> bool:
-    """Wait in short turns, because Ray does not let Ctrl-C through."""
+    """Wait for a group in turns of a second, because Ray does not let Ctrl-C through."""
     while True:
         if group.wait(1):
             return True
@@ -252,17 +252,17 @@ def _describe(bundle: dict[str, float]) -> str:
 
 
 _MIN_STORE_BYTES: Final = 80 << 20
-"""Ray accepts no smaller object store than 75 MB (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
+"""Ray requires an object store of at least 75 MB (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 _START_ATTEMPTS: Final = 3
-"""Ray gives its processes 30 s to start (ray/_private/node.py), which a busy machine exceeds."""
+"""Ray gives its processes 30 s to start (ray/_private/node.py). A busy machine takes longer."""
 _RELEASE_TIMEOUT_S: Final = 10.0
 """Long enough for processes to end on a busy machine, short enough for an answer within seconds."""
 _POLL_INTERVAL_S: Final = 0.1
-_SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
+_SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - only its size is read; Ray puts its object store there
 _LOOPBACK_VARIABLE: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _TOKEN_VARIABLES: Final = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE")
 _STORE_MEMORY_SHARE: Final = 0.3
-"""Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
+"""Fraction of the free memory, or of /dev/shm if that is smaller. Ray uses the same fraction by default."""
 
 
 def _has_level(level: int, record: logging.LogRecord) -> bool:
@@ -271,40 +271,40 @@ def _has_level(level: int, record: logging.LogRecord) -> bool:
 
 _LOG_FILTERS: Final = {
     "ray.data._internal.execution.streaming_executor": partial(_has_level, logging.WARNING),
-    "ray.data._internal.progress": partial(_has_level, logging.ERROR),  # it warns that a run has no bars of Ray's
+    "ray.data._internal.progress": partial(_has_level, logging.ERROR),  # it warns about missing progress bars
     "ray._private.authentication.authentication_token_setup": partial(
         _has_level, logging.ERROR
-    ),  # clusters have a token
+    ),  # it warns about clusters with a token
 }
 
 
 _ASK_INTERVAL_S: Final = 2.0
 _SILENCE_S: Final = 20.0
-"""Links come back within seconds."""
+"""A warning follows after this silence. Interrupted links usually return within seconds."""
 _RECONNECT_VARIABLE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
 _MAX_SILENCE_S: Final = float(os.environ.get(_RECONNECT_VARIABLE) or 60)
-"""As long as Ray waits for a head that has died before it ends the process: longer for one that starts again."""
+"""Ray waits this long for a dead head before it ends the process. A head that restarts may need a longer setting."""
 
 
 class HeadWatch:
-    """Ends the process when the head of a cluster has not answered for a minute: calls of Ray would wait on.
+    """Ends the process when the head of a cluster does not answer for a minute.
 
-    Ray itself ends a process whose head has died. Where only the link is down, no call fails: it took more than two
-    minutes, in any thread, and no call that ends the run would return. One thread asks, and is held up; one waits.
+    Ray itself ends a process whose head has died. If only the link is down, Ray's calls block for more than two minutes
+    in every thread, and so do the calls that end the run. One thread asks the head, and may block; another one waits.
     """
 
     def __init__(self) -> None:
-        """Do not begin yet."""
+        """Create the watch without starting it."""
         self._has_answered = Event()
         self._is_closed = Event()
 
     def start(self, ask: Callable[[], object], address: str) -> None:
-        """Begin. `ask` returns when the head has answered, and `address` is the head's."""
+        """Start. `ask` returns when the head has answered; `address` is the address of the head."""
         for target, argument in ((self._keep_asking, ask), (self._watch, address)):
             Thread(target=target, args=(argument,), name="stagepipe-ray-head", daemon=True).start()
 
     def stop(self) -> None:
-        """End, without waiting for an answer."""
+        """Stop without waiting for an answer."""
         self._is_closed.set()
 
     def _keep_asking(self, ask: Callable[[], object]) -> None:
@@ -315,7 +315,7 @@ class HeadWatch:
 
     def _watch(self, address: str) -> None:
         head = f"engine: ray: the head of the cluster ({address})"
-        silence_s = 0.0  # counted, so that a process that was stopped meanwhile has not waited
+        silence_s = 0.0  # counted in intervals, so that time in which this process was stopped does not count
         while not self._is_closed.wait(_ASK_INTERVAL_S):
             if self._has_answered.is_set():
                 self._has_answered.clear()
@@ -342,17 +342,17 @@ def _end_process(message: str) -> None:
 
 
 class RayCluster:
-    """A connection to Ray. A cluster that it has started ends with it; one that it has joined stays."""
+    """A connection to Ray. `close` ends a cluster that this object started, and leaves a cluster that it joined."""
 
     label = "engine: ray"
 
     def __init__(self, address: str | None) -> None:
-        """Join the cluster at `address`, or that of the environment; else start one on this machine."""
+        """Join the cluster at `address` or RAY_ADDRESS, or start one on this machine if neither is set."""
         self._starts = False
         self._joins = False
         self._folder = ""
         self._variables: dict[str, str | None] = {}
-        """What `close` restores in the environment."""
+        """Environment variables that `close` restores."""
         self._watch = HeadWatch()
         try:
             import ray
@@ -360,7 +360,7 @@ class RayCluster:
             raise UsageError(f"engine: ray needs the package ray: `{install_command('ray')}`") from error
         self._ray: Any = ray
         for name, log_filter in _LOG_FILTERS.items():
-            logging.getLogger(name).addFilter(log_filter)  # Ray Data sets the levels again
+            logging.getLogger(name).addFilter(log_filter)  # a filter, because Ray Data resets the levels
         if ray.is_initialized():
             return
         address = address or os.environ.get("RAY_ADDRESS") or None
@@ -379,7 +379,7 @@ class RayCluster:
             )
         self._folder = tempfile.mkdtemp(prefix="stagepipe-ray-")
         self._set_token()
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a run sends nothing off this machine
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a run sends nothing to other machines
         store_bytes = _STORE_MEMORY_SHARE * min(read_free_memory_bytes(), shutil.disk_usage(_SHARED_MEMORY_FOLDER).free)
         self._starts = True
         for attempt in range(_START_ATTEMPTS):
@@ -406,10 +406,10 @@ class RayCluster:
                 raise
 
     def _set_token(self) -> None:
-        """Give this Ray a token that ends with it.
+        """Give this cluster its own token, which ends with it.
 
-        Ray would keep one in ~/.ray, and a program that finds one there speaks with it to any cluster that was started
-        on this machine: where that has none, the first actor dies.
+        Ray would store a token in ~/.ray. A program that finds this token uses it with any cluster on this machine; if
+        that cluster has no token, the first actor dies.
         """
         self._variables = {name: os.environ.get(name) for name in _TOKEN_VARIABLES}
         if not any(name.startswith("RAY_AUTH_") for name in os.environ):
@@ -428,7 +428,7 @@ class RayCluster:
     def divide_cpus(
         self, processes: Sequence[ProcessPlan], cpu_costs: Mapping[str, float], *, max_source_tasks: int | None
     ) -> CpuShares:
-        """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice."""
+        """Return the shares of each process in the free CPUs. Raises UsageError if there are too few CPUs or GPUs."""
         from ray._private.state import available_resources_per_node
 
         total, free = self.wait_for_free_cpus()
@@ -448,9 +448,9 @@ class RayCluster:
         return float(self._ray.available_resources().get(name, 0.0))
 
     def wait_for_free_cpus(self) -> tuple[float, float]:
-        """Return the CPUs of the cluster, and how many are free.
+        """Return the CPUs of the cluster, and the number of free ones.
 
-        Waits some seconds for workers of a run that has just ended: Ray releases their CPUs when they are gone.
+        Waits up to 10 s for workers of a run that has just ended, because Ray releases their CPUs when they are gone.
         """
         deadline_s = monotonic() + _RELEASE_TIMEOUT_S
         while True:
@@ -460,7 +460,7 @@ class RayCluster:
             sleep(_POLL_INTERVAL_S)
 
     def list_nodes(self) -> list[ClusterNode]:
-        """Return the nodes that live and have CPUs, in the order of their ids."""
+        """Return the live nodes that have CPUs, ordered by id."""
         found = [
             ClusterNode(
                 node["NodeID"],
@@ -474,9 +474,9 @@ class RayCluster:
         return sorted((node for node in found if node.cpus), key=lambda node: node.node_id)
 
     def start_actor(self, actor_class: type, arguments: tuple[Any, ...], node: ClusterNode, *, share: float) -> Any:
-        """Start an actor on a node with a share of its CPUs and GPUs; Ray does not start it again. Two calls at a time.
+        """Start an actor on a node with a share of its CPUs and GPUs. It runs two calls at a time, without restarts.
 
-        It gets its place when that share is free: call a method, and `wait` for the answer.
+        The actor starts when that share is free: call a method, and `wait` for the answer.
         """
         remote_class = self._ray.remote(
             num_cpus=_round_share(node.cpus * share),
@@ -488,23 +488,23 @@ class RayCluster:
         return remote_class.remote(*arguments)
 
     def start_task(self, function: Callable[..., Any], arguments: tuple[Any, ...], node: ClusterNode) -> Any:
-        """Call a function on a node, without a CPU of its own; `get` its answer."""
+        """Call a function on a node without reserving a CPU; `get` returns its result."""
         remote_function = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_stay_on(node))(function)
         return remote_function.remote(*arguments)
 
     def kill_actor(self, actor: Any) -> None:
-        """End an actor at once, if it lives."""
+        """Kill an actor immediately."""
         self._ray.kill(actor)
 
     def wait(self, references: Sequence[Any], count: int, timeout_s: float) -> tuple[list[Any], list[Any]]:
-        """Wait until `count` answers are there, or some seconds; return those that are, and the others."""
+        """Wait up to `timeout_s` for `count` answers; return the references that have one, and the others."""
         if not references:
             return [], []
         ready, others = self._ray.wait(list(references), num_returns=count, timeout=timeout_s)
         return ready, others
 
     def get(self, reference: Any) -> Any:
-        """Return an answer. Raises RunError with what was raised there, LostProcessError if nobody answers any more."""
+        """Return an answer. Raises RunError with a remote error, and LostProcessError if the remote process is gone."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -514,7 +514,7 @@ class RayCluster:
             raise LostProcessError(f"{type(error).__name__}: {lines[0] if lines else ''}") from error
 
     def close(self) -> None:
-        """End the cluster if this run has started it; leave it if it was joined."""
+        """End the cluster if this run started it, or disconnect if this run joined it."""
         self._watch.stop()
         if self._starts or self._joins:
             self._ray.shutdown()
@@ -527,7 +527,7 @@ class RayCluster:
 
 
 def _find_cluster_of_machine() -> str:
-    """Return the address that `ray start` has left on this machine, or ""."""
+    """Return the address that `ray start` left on this machine, or ""."""
     with suppress(Exception):  # Ray's internals
         from ray._private.utils import read_ray_address
 
@@ -536,7 +536,7 @@ def _find_cluster_of_machine() -> str:
 
 
 def _forget_token() -> None:
-    """Let Ray read the token and its mode from the environment again: it keeps both for the process."""
+    """Make Ray read the token and its mode from the environment again; it caches both for the process."""
     with suppress(Exception):  # Ray's internals
         raylet: Any = import_module("ray._raylet")
         raylet.AuthenticationTokenLoader.instance().reset_cache()
@@ -555,8 +555,8 @@ def _restore(variables: Mapping[str, str | None]) -> None:
 def keep_on_loopback() -> Iterator[None]:
     """Keep Ray, and the processes that it starts, on 127.0.0.1.
 
-    Otherwise Ray replaces this address by the public one, and listens on all interfaces. The setting is the one for
-    other systems, where it does not (ray/_private/services.py, `resolve_ip_for_localhost`); Ray reads it when imported.
+    By default, Ray replaces this address with the public one and listens on all interfaces. It does not do so with its
+    setting for other systems (ray/_private/services.py, `resolve_ip_for_localhost`), which it reads on import.
     """
     from ray._private import ray_constants
 
@@ -576,5 +576,5 @@ def _stay_on(node: ClusterNode) -> Any:
 
 
 def _round_share(amount: float) -> float:
-    """Ray takes whole numbers above 1."""
+    """Round down: Ray requires whole numbers above 1."""
     return float(int(amount)) if amount >= 1 else int(amount * 100) / 100

@@ -1,6 +1,6 @@
-"""The Ray engine as the rest of stagepipe knows it: its options in a config, what it can do, its start.
+"""The Ray engine's interface to the rest of stagepipe: its options, its capabilities and its start.
 
-A config asks for it, so it imports neither Ray nor what a run needs. In the process of the caller.
+Every config check imports this module, so it imports neither Ray nor the code of a run. Runs in the caller's process.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stagepipe.spec import Capabilities, EngineOption
 
 _NO_OUTPUTS: Final = "Ray starts the processes itself"
 _REPLICA_CAPABILITIES: Final = Capabilities(has_hops=True, yields_items=False, refused_outputs=_NO_OUTPUTS)
-"""With `inside: local`, each node runs a local pipeline, which has all other keys."""
+"""With `inside: local`, each node runs a local pipeline, which supports all other keys."""
 
 
 class RayEngine(Engine):
-    """Runs the stages on Ray Data, or, with `inside: local`, a local pipeline on each node of a Ray cluster.
+    """Runs the stages on Ray Data or, with `inside: local`, a local pipeline on each node of a Ray cluster.
 
-    `address` is that of a cluster; without it, that of the environment (`RAY_ADDRESS`), else a Ray of the run's own.
+    `address` is the address of a cluster. Without it, the run joins RAY_ADDRESS, or starts its own Ray.
     """
 
     name = "ray"
@@ -59,11 +59,11 @@ class RayEngine(Engine):
     example: ClassVar = {"address": "auto"}
 
     def get_capabilities(self, options: Mapping[str, Any]) -> Capabilities:
-        """Return what the engine can do with these options."""
+        """Return the capabilities of the engine with these options."""
         return self.capabilities if options.get("inside") is None else _REPLICA_CAPABILITIES
 
     def start(self, request: RunRequest) -> EngineRun:
-        """Start or join the cluster. What a worker gets of its CPUs is by the costs of a probe of the last day."""
+        """Start or join the cluster. CPU shares follow the costs of a probe from the last day, if there is one."""
         from stagepipe.engine.cost_cache import find_cpu_costs
         from stagepipe.engine.ray.run import RayRun
 

@@ -1,8 +1,8 @@
-"""Executes the operators of an epoch, and watches them: yields the blocks of the last one, and ends all.
+"""Executes the operators of an epoch: yields the blocks of the last operator, watches the nodes, and ends everything.
 
-A run that waits for CPUs that a lost node has taken along would wait for ever, so a thread ends it. What Ray itself
-counts of blocks and nodes comes mostly from its internals, which change from version to version. So each figure is read
-by itself: one that this version does not have is left out, and a run never fails for it. In the caller's process.
+A run would wait forever for the CPUs of a lost node, so a thread ends such runs. The counters of blocks and nodes come
+mostly from Ray's internals, which change between versions. The code reads each counter separately and skips missing
+ones, so they never fail a run. Runs in the caller's process.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from stagepipe.report import StoreHopReport, StoreNodeReport
 
 _POLL_INTERVAL_S: Final = 1.0
 _PATIENCE_S: Final = 20.0
-"""Without an item for so long. What runs on the nodes that are left goes on; a cluster may also replace the node."""
+"""Time without an item. Work on the remaining nodes goes on meanwhile, and the cluster may replace the lost node."""
 
 
 class NodeWatch:
-    """Watches the nodes of the cluster while items are awaited. A context manager.
+    """Watches the nodes of the cluster while the run waits for items. A context manager.
 
-    `list_nodes` returns Ray's description of all nodes, dead ones too, and `list_displaced` the processes of which a
-    worker has no place. Where a node is lost and there are such, and nothing has come for 20 s, all of `ends` are
-    called, and `raise_if_short` raises.
+    `list_nodes` returns Ray's description of all nodes, including dead ones. `list_displaced` returns the processes
+    with a worker that has no place. If a node is lost, its workers have no place, and no item arrives for 20 s, the
+    watch calls all of `ends`, and `raise_if_short` raises.
     """
 
     def __init__(
         self, list_nodes: Callable[[], Sequence[dict[str, Any]]], list_displaced: Callable[[], Sequence[str]]
     ) -> None:
-        """Take the nodes that live now as those of the run."""
+        """Remember the nodes that are alive now as the nodes of the run."""
         self._list_nodes = list_nodes
         self._list_displaced = list_displaced
         self.ends: list[Callable[[], None]] = []
-        """What ends those that wait, called from another thread."""
+        """Functions that end all waiting, called from another thread."""
         self._first_nodes = {node["NodeID"] for node in list_nodes() if node["Alive"]}
         self._last_item_s = monotonic()
         self._message = ""
@@ -46,15 +46,15 @@ class NodeWatch:
         self._thread = Thread(target=self._run, name="stagepipe-ray-nodes", daemon=True)
 
     def note_item(self) -> None:
-        """Note that an item has come, or that the next one is awaited."""
+        """Note that an item has arrived, or that the run now waits for the next one."""
         self._last_item_s = monotonic()
 
     def note_pause(self) -> None:
-        """Note that nothing is awaited, until `note_item`: the consumer has an item."""
+        """Note that the consumer has an item, so nothing is awaited until `note_item`."""
         self._last_item_s = math.inf
 
     def raise_if_short(self) -> None:
-        """Raise RunError, with the node and the sum, if the execution was ended."""
+        """Raise RunError, with the lost node and the remaining CPUs, if the watch has ended the execution."""
         if self._message:
             raise RunError(self._message)
 
@@ -73,27 +73,27 @@ class NodeWatch:
                 return
 
     def _describe_shortage(self) -> str:
-        """Return "" if the head does not answer: Ray tells this to the thread that waits for an item."""
+        """Return "" if the head does not answer: Ray reports that to the thread that waits for an item."""
         try:
             nodes = self._list_nodes()
             displaced = [] if all(node["Alive"] for node in nodes) else self._list_displaced()
             return describe_shortage(nodes, self._first_nodes, displaced)
-        except Exception:  # noqa: BLE001 - of whatever type
+        except Exception:  # noqa: BLE001 - Ray may raise any type
             return ""
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop the thread."""
         self._is_closed.set()
         self._thread.join()
 
 
 def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], displaced: Sequence[str]) -> str:
-    """Return an error if a node of `first_nodes` is lost and workers of it have no place; otherwise "". Pure.
+    """Return an error message if a node of `first_nodes` is lost and its workers have no place; otherwise "". Pure.
 
     >>> lost = {"NodeID": "b", "Alive": False, "NodeManagerAddress": "10.0.0.2", "Resources": {}}
     >>> left = {"NodeID": "a", "Alive": True, "NodeManagerAddress": "10.0.0.1", "Resources": {"CPU": 2.0}}
@@ -120,30 +120,30 @@ _SENDER_METRICS: Final = {
     "put_ns": ("block_serialization_time_s", 10**9),
     "held_ns": ("task_output_backpressure_time_s", 10**9),
 }
-"""Of the operator before a hop: our field, Ray's (`OpRuntimeMetrics`), and the factor between their units."""
+"""Metrics of the operator before a hop: our field, Ray's field (`OpRuntimeMetrics`), and the unit factor."""
 _RECEIVER_METRICS: Final = {
     "wait_ns": ("task_scheduling_time_s", 10**9),
     "moved_bytes": ("bytes_inputs_of_task_locality_miss_tasks", 1),
     "spilled_bytes": ("obj_store_mem_spilled", 1),
 }
-"""Of the operator after a hop."""
+"""Metrics of the operator after a hop."""
 _STORE_COUNTERS: Final = {
     "spilled_bytes": ("spilled_bytes_total", 1),
     "spill_ns": ("spill_time_total_s", 10**9),
     "restored_bytes": ("restored_bytes_total", 1),
     "restore_ns": ("restore_time_total_s", 10**9),
 }
-"""Of a node's object store, since the node has started: our field, Ray's (`ObjectStoreStats`), and the factor."""
+"""Counters of a node's object store since its start: our field, Ray's field (`ObjectStoreStats`), the unit factor."""
 _NODE_ID_CHARACTERS: Final = 8
 _MAX_THREADS: Final = 32
-"""Nodes that are asked at a time: each answer takes some milliseconds."""
+"""Maximum number of nodes asked at the same time; each answer takes some milliseconds."""
 
 
 class StoreStatistics:
-    """What Ray has counted in a run, summed over its epochs. `hop_count`: one for each process that runs on Ray."""
+    """Ray's counters of a run, summed over epochs. `hop_count` is the number of processes that run on Ray."""
 
     def __init__(self, hop_count: int) -> None:
-        """Start with the counters of the nodes as they are now."""
+        """Read the current counters of the nodes as the baseline."""
         self.hop_count = hop_count
         self._sums: list[dict[str, int]] = [{} for _ in range(hop_count)]
         self._executor: Any = None
@@ -151,11 +151,11 @@ class StoreStatistics:
         self._nodes: tuple[StoreNodeReport, ...] = ()
 
     def begin_epoch(self, executor: Any) -> None:
-        """Follow the executor of an epoch."""
+        """Read the counters of this executor from now on."""
         self._executor = executor
 
     def end_epoch(self) -> None:
-        """Keep what the executor has counted, and ask the nodes. Call it while Ray is connected."""
+        """Add the counters of the executor, and ask the nodes. Call it while Ray is connected."""
         self._sums = self._add_executor()
         self._executor = None
         self._nodes = tuple(
@@ -163,7 +163,7 @@ class StoreStatistics:
         )
 
     def add_block(self, get_ns: int, metadata: Any, reference: Any, own_node: str) -> None:
-        """Count a block that this process got in `get_ns`. `metadata` is Ray's."""
+        """Count a block that this process fetched in `get_ns`. `metadata` is Ray's."""
         sums = self._sums[-1]
         nbytes = int(getattr(metadata, "size_bytes", 0) or 0)
         node = getattr(getattr(metadata, "exec_stats", None), "node_id", None)
@@ -175,18 +175,18 @@ class StoreStatistics:
             _add(sums, {"spilled_bytes": nbytes if was_spilled else 0})
 
     def make_hops(self) -> list[StoreHopReport]:
-        """Return the hops through the object store, in the order of the plan."""
+        """Return the hops through the object store, in plan order."""
         return [StoreHopReport(**sums) for sums in self._add_executor()]
 
     @property
     def nodes(self) -> tuple[StoreNodeReport, ...]:
-        """The nodes at the end of the last epoch, with what their stores did since the run has begun."""
+        """The nodes at the end of the last epoch, with the counters of their stores since the start of the run."""
         return self._nodes
 
     def _add_executor(self) -> list[dict[str, int]]:
         sums = [dict(each) for each in self._sums]
         operators = find_operators(self._executor)
-        if len(operators) != self.hop_count:  # Ray has joined two operators: which one has counted what, is unknown
+        if len(operators) != self.hop_count:  # Ray has fused two operators, so counters belong to no single process
             return sums
         for index, operator in enumerate(operators):
             _add(sums[index], read_metrics(operator, _SENDER_METRICS))
@@ -196,32 +196,32 @@ class StoreStatistics:
 
 
 def find_operators(executor: Any) -> list[Any]:
-    """Return the operators that call functions, from the source on."""
+    """Return the operators that call functions, starting at the source."""
     topology = getattr(executor, "_topology", None) or {}
     return [operator for operator in topology if getattr(operator, "input_dependencies", None)]
 
 
 def read_metrics(operator: Any, fields: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-    """Return the metrics of an operator, without those that this version does not have.
+    """Return the metrics of an operator that this version of Ray has.
 
-    `fields`: our name -> Ray's, and the factor.
+    `fields` maps our name to Ray's name and the unit factor.
     """
     metrics = getattr(operator, "metrics", None)
     return _scale({name: getattr(metrics, field_name, None) for name, (field_name, _) in fields.items()}, fields)
 
 
 def read_nodes() -> dict[str, StoreNodeReport]:
-    """Return the nodes of the cluster that answer, with all that their stores have done since they started."""
+    """Return the nodes of the cluster that answer, with the counters of their stores since their start."""
     try:
         import ray
         from ray._private.internal_api import node_stats
 
         nodes = [node for node in ray.nodes() if node["Alive"]]
-    except Exception:  # noqa: BLE001 - Ray's internals: without them there are no figures, and a run needs none
+    except Exception:  # noqa: BLE001 - Ray's internals: a run works without these counters
         return {}
 
     def read(node: Any) -> StoreNodeReport | None:
-        with suppress(Exception):  # it has just died, or this version answers otherwise
+        with suppress(Exception):  # the node has just died, or this version answers differently
             stats = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], include_memory_info=False)
             return make_node(node, stats.store_stats)
         return None
@@ -233,7 +233,7 @@ def read_nodes() -> dict[str, StoreNodeReport]:
 
 
 def make_node(node: Mapping[str, Any], store: Any) -> StoreNodeReport:
-    """Return a node with the counters of its store; those that this version does not have are 0."""
+    """Return a node with the counters of its store, 0 for counters that this version of Ray does not have."""
     resources = node["Resources"]
     counters = {name: getattr(store, field_name, None) for name, (field_name, _) in _STORE_COUNTERS.items()}
     return StoreNodeReport(
@@ -245,7 +245,7 @@ def make_node(node: Mapping[str, Any], store: Any) -> StoreNodeReport:
 
 
 def subtract_node(node: StoreNodeReport, before: StoreNodeReport | None) -> StoreNodeReport:
-    """Return a node with what its store did since `before`; None: the node is newer than the run."""
+    """Return a node with the counters of its store since `before`; None means that the node joined during the run."""
     return StoreNodeReport(
         node=node.node,
         cpus=node.cpus,
@@ -258,7 +258,7 @@ def subtract_node(node: StoreNodeReport, before: StoreNodeReport | None) -> Stor
 
 
 def _was_spilled(reference: Any) -> bool | None:
-    """Whether a block had been written to disk; None: unknown."""
+    """Return whether Ray wrote a block to disk, or None if unknown."""
     with suppress(Exception):
         from ray.experimental import get_local_object_locations
 
@@ -277,9 +277,9 @@ def _add(sums: dict[str, int], values: Mapping[str, int]) -> None:
 
 
 def iter_blocks(dataset: Any, statistics: StoreStatistics, watch: NodeWatch) -> Generator[Any, None, None]:
-    """Yield the blocks of a Dataset, as tables, and end its operators with the iteration.
+    """Yield the blocks of a Dataset as tables, and end its operators with the iteration.
 
-    Raises RayError for what Ray could not make, and the RunError of the watch if it has ended the operators.
+    Raises RayError for a block that Ray could not make, and RunError if the watch has ended the operators.
     """
     import ray
 
@@ -288,7 +288,7 @@ def iter_blocks(dataset: Any, statistics: StoreStatistics, watch: NodeWatch) -> 
     own_node = ray.get_runtime_context().get_node_id()
     watch.ends.append(lambda: _end(executor))
     try:
-        watch.raise_if_short()  # it may have found out before it could end these
+        watch.raise_if_short()  # the watch may have found a shortage before it could end these operators
         for bundle in bundles:
             for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
                 started_ns = perf_counter_ns()
@@ -303,14 +303,14 @@ def iter_blocks(dataset: Any, statistics: StoreStatistics, watch: NodeWatch) -> 
 
 
 def _end(executor: Any) -> None:
-    """End the operators; does nothing if all blocks have come."""
+    """End the operators; does nothing if all blocks have arrived."""
     stop = getattr(executor, "shutdown", None)
     if stop is not None:
         stop(force=True)
 
 
 def start_execution(dataset: Any) -> tuple[Iterator[Any], Any]:
-    """Start a Dataset; return its bundles of blocks, and Ray's executor or None where this version hides it."""
+    """Start a Dataset. Return its bundles of blocks and Ray's executor, or None if this version hides the executor."""
     execute = getattr(dataset, "_execute_to_iterator", None)
     if execute is None:
         return dataset.iter_internal_ref_bundles(), None

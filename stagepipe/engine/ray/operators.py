@@ -1,4 +1,4 @@
-"""Plan -> operators of Ray Data: which processes run on Ray, and which in the caller's process. In that process."""
+"""Plan -> operators of Ray Data: chooses the processes that run on Ray. Runs in the caller's process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from stagepipe.runtime import dump_with_main_objects, find_unpicklable_stage, pi
 
 @dataclass(frozen=True)
 class RayLayout:
-    """Which processes of a plan run on Ray: the first `count` as operators of Ray Data, and `pools` as pools of actors.
+    """The processes of a plan that run on Ray: the first `count` as Ray Data operators, and `pools` as actor pools.
 
-    The others run in the caller's process.
+    All other processes run in the caller's process.
     """
 
     count: int
@@ -30,7 +30,7 @@ class RayLayout:
 
     @classmethod
     def of(cls, plan: Plan) -> RayLayout:
-        """Return the layout: all up to the first order point run on Ray, and what has several workers after it."""
+        """Return the layout: all processes before the first order point, and later ones with several workers."""
         roles = [process.role for process in plan.processes]
         count = roles.index(ProcessRole.ORDER_POINT) if ProcessRole.ORDER_POINT in roles else len(roles)
         pools = (
@@ -39,26 +39,26 @@ class RayLayout:
             if index > count
             and process.role is ProcessRole.STAGE
             and process.slot_count > 1
-            and process.first_stage.batch is None  # it would wait for the items of a batch, one by one
+            and process.first_stage.batch is None  # a pool sends single items, so a batch would never fill
         )
         return cls(count, frozenset(pools))
 
     def is_on_ray(self, index: int) -> bool:
-        """Whether the process with this index in the plan runs on Ray."""
+        """Return whether the process with this index in the plan runs on Ray."""
         return index < self.count or index in self.pools
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The processes that run on Ray."""
+        """The indices of the processes that run on Ray."""
         return (*range(self.count), *sorted(self.pools))
 
 
 _MAX_BLOCK_ITEMS: Final = 64
 """Items of a read task: few enough that small sources spread over the workers."""
 _BLOCKS_PER_WORKER: Final = 8
-"""Read tasks for each worker where there are few items: what is left at the end is then short."""
+"""Minimum read tasks per worker for small sources: the workers then finish at nearly the same time."""
 _MAX_READ_TASKS: Final = 4_000
-"""The caller keeps an entry for each; longer sources have more items a task, which end blocks by their bytes."""
+"""The caller keeps an entry per task. Longer sources have more items per task; MAX_BLOCK_BYTES limits their blocks."""
 
 
 def pack_operators(
@@ -66,13 +66,13 @@ def pack_operators(
 ) -> list[PackedOperator]:
     """Return the operators of a plan. Raises UsageError for a stage that cannot be pickled.
 
-    `source`: what the source reads here, for its tasks to compare with what they read.
+    `source` is the identity of the source in this process; its read tasks compare it with theirs.
     """
     return [pack_operator(plan, index, epoch, None if index else source) for index in range(layout.count)]
 
 
 def pack_operator(plan: Plan, index: int, epoch: int, source: SourceIdentity | None = None) -> PackedOperator:
-    """Return what a worker of Ray needs for a process. Raises UsageError for a stage that cannot be pickled."""
+    """Return the operator of one process. Raises UsageError for a stage that cannot be pickled."""
     main_pickles = dict(pickle_main_objects(plan))
     process = plan.processes[index]
     spec = OperatorSpec(
@@ -98,7 +98,7 @@ def pack_operator(plan: Plan, index: int, epoch: int, source: SourceIdentity | N
 
 
 def choose_ranges(item_count: int | None, workers: int) -> list[tuple[int, int | None]]:
-    """Divide the items of a source among read tasks; a stream, which has no count, has one.
+    """Divide the items of a source into read tasks; a stream, which has no item count, has one task.
 
     >>> choose_ranges(5, 1)
     [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
@@ -125,7 +125,7 @@ def make_dataset(
 ) -> Any:
     """Return the Dataset of an epoch: read tasks, then an actor pool for each process that runs on Ray.
 
-    `source`: what the source reads in the caller's process.
+    `source` is the identity of the source in the caller's process.
     """
     import ray
 
@@ -142,7 +142,7 @@ def make_dataset(
             concurrency=shares.source_tasks,
             num_cpus=shares.by_process[0],
             ray_remote_args={"max_retries": plan.max_restarts, **reservation.get_options(plan.processes[0].name)},
-            override_num_blocks=max(len(ranges), 1),  # else Ray splits the blocks until there are 200
+            override_num_blocks=max(len(ranges), 1),  # otherwise Ray splits the blocks until there are 200
         )
     _set_options(dataset, plan)
     for index, (process, packed) in enumerate(zip(processes, operators, strict=True), 1):
@@ -168,9 +168,9 @@ def make_dataset(
 
 @contextmanager
 def _allow_remote_options() -> Iterator[None]:
-    """Hide that Ray 2.60 deprecates options without a parameter of their own, such as `max_restarts`.
+    """Hide Ray 2.60's deprecation warning for options that have no parameter, such as `max_restarts`.
 
-    They are there below 2.64, and pyproject.toml allows no later version.
+    Versions below 2.64 still have them, and pyproject.toml allows no later version.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
@@ -178,20 +178,20 @@ def _allow_remote_options() -> Iterator[None]:
 
 
 def _set_options(dataset: Any, plan: Plan) -> None:
-    """Set what this Dataset needs, and leave the caller's own ones as they are."""
+    """Set the options that this Dataset needs, and leave the caller's own ones unchanged."""
     context = dataset.context
     context.enable_progress_bars = False
-    context.enable_get_object_locations_for_metrics = True  # else nobody counts what was spilled
+    context.enable_get_object_locations_for_metrics = True  # otherwise Ray does not count spilled bytes
     context.print_on_execution_start = False
     context.execution_options.preserve_order = not plan.any_order
     context.execution_options.verbose_progress = False
-    context.target_max_block_size = MAX_BLOCK_BYTES  # so that Ray passes our blocks on, and copies none to join it
+    context.target_max_block_size = MAX_BLOCK_BYTES  # so that Ray passes our blocks on instead of joining copies
     context.max_errored_blocks = 0
     context.actor_task_retry_on_errors = False
 
 
 def make_remote_options(process: ProcessPlan, max_restarts: int) -> dict[str, Any]:
-    """Return the options of Ray for the actors of a process, but for their CPUs."""
+    """Return the Ray options of a process's actors, except for their CPUs."""
     stage = process.first_stage
     options: dict[str, Any] = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
     if stage.resources is not None and stage.resources.gpus is not None:

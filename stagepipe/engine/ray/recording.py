@@ -1,7 +1,7 @@
-"""The counts of all workers -> RunRecord. Pure; in the caller's process.
+"""The counts of all workers -> RunRecord. Pure; runs in the caller's process.
 
-Each worker counts by its own clock, and only durations of one clock are compared: no time is taken between two nodes.
-What only Ray knows (queues, transfers between nodes, spilled bytes) comes from `StoreStatistics`.
+Each worker uses its own clock, and durations come from one clock only: the code never compares times of two nodes.
+Figures that only Ray knows (queues, transfers between nodes, spilled bytes) come from `StoreStatistics`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from stagepipe.timing import Histogram, StageCounter, StageRegion
 
 @dataclass(kw_only=True)
 class WorkerClock:
-    """The time of one worker, by its own clock, in ns: from its first block to its last, and within blocks."""
+    """The times of one worker by its own clock, in ns: from its first block to its last, and within blocks."""
 
     began_ns: int
     ended_ns: int = 0
@@ -57,7 +57,7 @@ class WorkerClock:
 
 @dataclass(kw_only=True)
 class ProcessCounts:
-    """What the workers of a process have counted, added up."""
+    """The counts of a process, summed over its workers."""
 
     stages: list[StageCounts] = field(default_factory=list)
     workers: dict[str, WorkerClock] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class ProcessCounts:
     sent_bytes: int = 0
 
     def add(self, counts: BlockCounts) -> None:
-        """Add those of a block."""
+        """Add the counts of a block."""
         if not self.stages:
             self.stages = list(counts.stages)
         else:
@@ -84,7 +84,7 @@ class ProcessCounts:
         self.add_hops(counts.clock)
 
     def add_hops(self, clock: HopClock) -> None:
-        """Add what was received and sent."""
+        """Add the times and sizes of received and sent items."""
         self.encode_ns += Histogram.from_values_ns(clock.encode_ns)
         self.decode_ns += Histogram.from_values_ns(clock.decode_ns)
         self.cost_ns += Histogram.from_values_ns(clock.cost_ns)
@@ -96,20 +96,20 @@ class RayCounts:
     """The counts of a run so far."""
 
     def __init__(self, plan: Plan) -> None:
-        """Start with nothing."""
+        """Start with zero counts."""
         self.processes = [ProcessCounts() for _ in plan.processes]
         self.own_clocks = [HopClock() for _ in plan.processes]
-        """What this process has received of the items of each process, and what it has sent as this process itself."""
+        """Per process: the items that this process received from it, or sent in its place."""
         self.store: StoreStatistics | None = None
-        """What Ray itself has counted; None before a cluster is there."""
+        """Ray's own counters; None until the cluster exists."""
 
     def add(self, counts: BlockCounts) -> None:
-        """Add those of a block."""
+        """Add the counts of a block."""
         self.processes[counts.process_index].add(counts)
 
     @property
     def source_items(self) -> int:
-        """The items that the source has read."""
+        """The number of items that the source has read."""
         source = self.processes[0].stages
         return source[0].counters[StageCounter.ITEMS] if source else 0
 
@@ -131,9 +131,9 @@ def make_ray_record(
     own_regions: Mapping[str, StageRegion],
     **fields: Any,
 ) -> RunRecord:
-    """Make the record of a run that is under way or has ended. `own_regions` are of the stages of this process.
+    """Return the record of a running or finished run.
 
-    `fields` are others of the record.
+    `own_regions` are the counters of the stages in this process. `fields` are further fields of the record.
     """
     own_stages = [
         stage for index, process in enumerate(plan.processes) if not layout.is_on_ray(index) for stage in process.stages
@@ -197,7 +197,7 @@ def _make_worker_records(process: ProcessPlan, counts: ProcessCounts) -> list[St
 def _make_own_records(
     stages: Sequence[StagePlan], regions: Mapping[str, StageRegion], deliveries: DeliverySnapshot
 ) -> list[StageRecord]:
-    """Make the records of this process's stages: they share the time in which its caller waits for an item."""
+    """Return the records of this process's stages, which share the time in which the caller waits for an item."""
     busy_ns = sum(regions[stage.name][StageCounter.BUSY_NS] for stage in stages)
     return [
         make_stage_record(
@@ -222,7 +222,7 @@ _NO_COUNTS: Final = StageCounts(
 def make_hop_records(
     plan: Plan, layout: RayLayout, counts: RayCounts, own_regions: Mapping[str, StageRegion]
 ) -> list[HopRecord]:
-    """Make the records of all hops, in the order of the plan. `own_regions` are of the stages of this process."""
+    """Return the records of all hops, in plan order. `own_regions` are the counters of the stages in this process."""
     hops = []
     store_hops = counts.store.make_hops() if counts.store else [None] * layout.count
     for number, process in enumerate(plan.processes):

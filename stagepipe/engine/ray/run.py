@@ -1,8 +1,8 @@
-"""The Ray run: takes the rows of Ray's operators in order, and runs what comes after them. In the caller's process.
+"""The Ray run: takes the rows of Ray's operators in order, and runs the rest of the pipeline. In the caller's process.
 
-Ray Data has no input but blocks that it has made itself, so what an order point puts out cannot go back into it. A
-stage with several workers after it is a pool of actors, which take one item each: a pool gives each item to the actor
-that has least to do, and takes the results in order.
+Ray Data reads only blocks that Ray made, so the output of an order point cannot go back into it. A later stage with
+several workers runs in a pool of actors instead. The pool sends each item to the least busy actor, and takes the
+results in order.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from stagepipe.runtime import (
 )
 
 _CALLS_PER_ACTOR: Final = 2
-"""One that it works on, and the next, so that it never waits for this process."""
+"""One call that the actor works on, and the next one, so that it never waits for this process."""
 
 
 @dataclass
 class _PoolWorker:
-    """An actor, and the calls that it has not answered."""
+    """An actor and its unanswered calls."""
 
     actor: Any
     calls: deque[Any] = field(default_factory=deque)
 
 
 class PoolProcess(InlineOutput):
-    """A stage process in a pool of actors. Items go on in the order in which they came."""
+    """A stage process in a pool of actors. It keeps the order of the items."""
 
     def __init__(self, run: RayRun, index: int, sent_clock: HopClock, downstream: InlineOutput) -> None:
-        """`index` is that of the process in the plan of `run`; `sent_clock` counts what is sent to it."""
+        """`index` is the process in the plan of `run`; `sent_clock` counts the items sent to this process."""
         super().__init__(downstream.on_dead_letter)
         self._run = run
         self._index = index
@@ -61,13 +61,13 @@ class PoolProcess(InlineOutput):
         self._downstream = downstream
         self._builder = BlockBuilder()
         self._packed: Any = None
-        """Refers to the operator, which an actor that is restarted reads again."""
+        """A reference to the operator. A restarted actor reads it again."""
         self._workers: list[_PoolWorker] = []
         self._calls: deque[tuple[_PoolWorker, Any]] = deque()
-        """The calls of all actors, in the order of their items."""
+        """The calls of all actors, in item order."""
 
     def start_epoch(self, epoch: int) -> None:
-        """Start the actors of an epoch, and end those of another."""
+        """End the actors of the previous epoch, and start those of `epoch`."""
         import ray
 
         self.end()
@@ -79,7 +79,7 @@ class PoolProcess(InlineOutput):
         self._downstream.start_epoch(epoch)
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Give an item to the actor that has least to do. Waits for the oldest one while all have enough."""
+        """Send an item to the least busy actor. Wait for the oldest items while all actors have enough."""
         del meta
         self._encode(key, box.pop(), samples)
         worker = min(self._workers, key=lambda worker: len(worker.calls))
@@ -122,14 +122,14 @@ class PoolProcess(InlineOutput):
         self._downstream.finish_epoch()
 
     def kill(self) -> None:
-        """End the actors, from any thread: what waits for one of them gets an error."""
+        """Kill the actors, from any thread; threads that wait for an actor get an error."""
         import ray
 
         for worker in list(self._workers):
             ray.kill(worker.actor)
 
     def end(self) -> None:
-        """End the actors, whatever they are doing. Call it while Ray is connected."""
+        """Kill the actors and drop their calls. Call it while Ray is connected."""
         self.kill()
         self._workers = []
         self._packed = None
@@ -140,10 +140,10 @@ class RayRun(CallerRun):
     """A run on Ray Data."""
 
     def __init__(self, plan: Plan, address: str | None = None, cpu_costs: Mapping[str, float] | None = None) -> None:
-        """Start or join the cluster, and build what runs in this process.
+        """Start or join the cluster, and build the stages that run in this process.
 
-        `cpu_costs`: the measured CPU time of a process per item, by its name; None or empty: nobody has measured.
-        Raises UsageError where the cluster has too few CPUs, and RunError if a stage or the source cannot be built.
+        `cpu_costs` maps process names to measured CPU times per item; None or empty without a measurement.
+        Raises UsageError if the cluster has too few CPUs, and RunError if a stage or the source cannot be built.
         """
         self._layout = RayLayout.of(plan)
         super().__init__(plan, plan.processes[-1], self._layout.count, any_order=plan.any_order)
@@ -153,7 +153,7 @@ class RayRun(CallerRun):
         self._source_reader = self._build_source()
         self._source_identity = self._source_reader.identify()
         self._items: Generator[tuple[Any, int], None, None] | None = None
-        """The items of the epoch that is under way."""
+        """The items of the current epoch."""
         self._watch: NodeWatch | None = None
         self._run_id = uuid.uuid4().hex
         self._owner_pid = os.getpid()
@@ -168,11 +168,11 @@ class RayRun(CallerRun):
             self._cluster.close()
             raise
 
-    # ------------------------------------------------------------------ what runs in this process
+    # ------------------------------------------------------------------ stages in this process
 
     @property
     def items_in(self) -> int:
-        """The items that the source has read."""
+        """The number of items that the source has read."""
         return self._counts.source_items
 
     def _build_process(self, index: int, downstream: InlineOutput) -> InlineOutput:
@@ -182,14 +182,14 @@ class RayRun(CallerRun):
         return self._pools[-1]
 
     def make_actor_options(self, index: int) -> dict[str, Any]:
-        """Return the options of Ray for the actors of a pool."""
+        """Return the Ray options of the actors of a pool."""
         process = self.plan.processes[index]
         share = self._shares.by_process[self._layout.indices.index(index)]
         place = self._reservation.get_options(process.name)
         return {"num_cpus": share, **make_remote_options(process, self.plan.max_restarts), **place}
 
     def _build_source(self) -> SourceReader:
-        """Build the source here too: it tells how many items there are, and what it reads."""
+        """Build the source in this process too: it provides the number of items and the source's identity."""
         plan, stage = self.plan, self.plan.processes[0].first_stage
         try:
             with self._generators.swap_in():
@@ -201,7 +201,7 @@ class RayRun(CallerRun):
     # ------------------------------------------------------------------ an epoch
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
-        """Yield the items of an epoch, in order. Raises RunError if a stage fails, or Ray cannot go on."""
+        """Yield the items of an epoch, in order. Raises RunError if a stage fails or Ray cannot go on."""
         del cursor
         statistics = self._statistics
         iteration = statistics.outside_clock.begin_iteration()
@@ -230,7 +230,7 @@ class RayRun(CallerRun):
             statistics.outside_clock.end_iteration(iteration)
 
     def _end_epoch(self) -> None:
-        """End the operators of an epoch that was broken off."""
+        """End the operators and actors of an unfinished epoch."""
         if self._items is not None:
             self._items.close()
             self._items = None
@@ -289,7 +289,7 @@ class RayRun(CallerRun):
         return reader.epoch_items
 
     def route_row(self, row: Row, downstream: InlineOutput, sender: int) -> None:
-        """Give the item of a row to `downstream`, and keep all other news. `sender`: the process that made the row."""
+        """Pass the item of a row to `downstream`, or handle its message. `sender` is the process that made the row."""
         if self._watch is not None:
             self._watch.note_item()
         if row.kind is RowKind.ITEM:
@@ -307,7 +307,7 @@ class RayRun(CallerRun):
 
     @contextmanager
     def _naming_errors(self) -> Iterator[None]:
-        """Run stages in this process: the caller's generators stay as they are, and errors name stage and item."""
+        """Run stages in this process: keep the caller's random generators, and name stage and item in errors."""
         try:
             with self._generators.swap_in():
                 yield
@@ -315,7 +315,7 @@ class RayRun(CallerRun):
             raise make_stage_error(error) from error.cause
 
     def describe_ray_error(self, error: Exception) -> RunError:
-        """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
+        """Return the error of a run that Ray cannot continue: a worker died too often, or a node with items is lost."""
         if self._watch is not None:
             self._watch.raise_if_short()
         names = ", ".join(self.plan.processes[index].name for index in self._layout.indices)
@@ -325,10 +325,10 @@ class RayRun(CallerRun):
             f"`max_restarts: {self.plan.max_restarts}` times, or a node was lost with items that Ray cannot make again"
         )
 
-    # ------------------------------------------------------------------ what the pipeline asks for
+    # ------------------------------------------------------------------ the pipeline's interface
 
     def make_record(self) -> RunRecord:
-        """Return what was counted so far; once closed, in the whole run."""
+        """Return the counts so far; after `close`, those of the whole run."""
         for stage in self._stages.values():
             stage.flush()
         return make_ray_record(
@@ -341,7 +341,7 @@ class RayRun(CallerRun):
         )
 
     def close(self) -> None:
-        """End the cluster if the run has started it. The record stays."""
+        """Release the reservation, and end the cluster if the run started it. The record stays."""
         self._close_stages()
         self._statistics.end()
         try:
@@ -351,7 +351,7 @@ class RayRun(CallerRun):
             self._cluster.close()
 
     def close_unattended(self) -> None:
-        """Close the run when its pipeline is gone, or at the interpreter's exit; not in a child of this process."""
+        """Close the run when its pipeline is garbage or the interpreter exits, but not in a child of this process."""
         if os.getpid() == self._owner_pid:
-            with suppress(Exception):  # Ray may have ended before
+            with suppress(Exception):  # Ray may have ended earlier
                 self.close()

@@ -1,6 +1,6 @@
-"""The read tasks: the source as a data source of Ray Data. Each task reads a range of items, or the whole stream.
+"""The read tasks: the source as a Ray Data datasource. Each task reads a range of items, or the whole stream.
 
-Read tasks are made in the caller's process and run in the workers of Ray. Imported where Ray is: it needs its classes.
+The caller's process makes the tasks, and Ray workers run them. Import it only with Ray: it subclasses Ray's classes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from stagepipe.core import RunError
 from stagepipe.engine.ray.workers import SourceOperator, make_error_block
 
 ItemRange = tuple[int, int | None]
-"""The first item of a read task and the one after its last; None: up to the end of the stream."""
+"""The first item of a read task, and the item after its last; None means up to the end of the stream."""
 
 _operator_by_key: dict[str, SourceOperator] = {}
-"""The source of the last read task of this process: building it again for each task may take long."""
+"""The source of this process's last read task. Building it again for each task could take long."""
 
 
 class ItemSource(Datasource):  # type: ignore[misc]  # ray's classes have no types here
-    """The source of a pipeline. `packed` refers to its operator, in the object store."""
+    """The source of a pipeline. `packed` refers to its operator in the object store."""
 
     def __init__(self, packed: Any, key: str, ranges: list[ItemRange]) -> None:
         """`key` names the epoch of a run. Each of `ranges` becomes a task."""
@@ -38,13 +38,13 @@ class ItemSource(Datasource):  # type: ignore[misc]  # ray's classes have no typ
         return "source"
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return None: nobody knows before the items are read."""
+        """Return None: the size is unknown before the items are read."""
         return None
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return a task for each range, however many Ray would like."""
+        """Return a task for each range, ignoring the number that Ray prefers."""
         del parallelism, data_context
         return [
             ReadTask(

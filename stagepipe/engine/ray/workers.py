@@ -1,7 +1,7 @@
-"""What a worker of Ray does with a block: it reads a part of the source, or runs the stages of a process on each item.
+"""The code in a Ray worker: reads a part of the source, or runs the stages of a process on each item of a block.
 
-In the workers of Ray. Errors of stages do not raise: they travel as rows to the caller, which meets the first one in
-the order of the items, and Ray repeats nothing but what a dead process has left.
+Errors of stages do not raise in Ray. They travel as rows to the caller, which raises the first one in item order. Ray
+repeats only the work of dead processes.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from stagepipe.runtime import (
 )
 
 MAX_BLOCK_BYTES: Final = 128 << 20
-"""A block ends when it has so many bytes: Ray Data's own default. Each block costs Ray much: two stages made 90 items/s
-of 1.2 MB on two CPUs with 8 MiB, 160 with 16 MiB, 230 with 32 MiB, and 390 with 128 MiB, or 64 items."""
+"""Maximum bytes of a block, the same as Ray Data's default. Each block is expensive for Ray: with items of 1.2 MB, two
+stages on two CPUs made 90 items/s with 8 MiB, 160 with 16 MiB, 230 with 32 MiB, and 390 with 128 MiB, or 64 items."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSpec:
-    """What a worker needs for a process of the plan. `index` is the process's, `epoch` the one that is run."""
+    """The spec of one process of the plan, for a worker. `index` is its index in the plan, `epoch` the epoch to run."""
 
     index: int
     plan: ProcessPlan
@@ -63,15 +63,15 @@ class OperatorSpec:
     any_order: bool
     config_dir: Path | None
     source: SourceIdentity | None = None
-    """What the source reads in the caller's process; None for the operator of a stage."""
+    """The data that the source reads in the caller's process; None for the operator of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedOperator:
-    """An operator's spec on its way to a worker: a pickle, and what must be set before it is read.
+    """An operator's spec on its way to a worker: a pickle, and the settings that its unpickling needs.
 
-    `spec` is that of `dump_with_main_objects`; `main_pickles` are those of the caller's script. `working_folder` is the
-    caller's: a config's relative paths start there.
+    `dump_with_main_objects` makes `spec`; `main_pickles` are the objects of the caller's script. Relative paths in a
+    config start at `working_folder`, the caller's folder.
     """
 
     spec: bytes
@@ -81,7 +81,7 @@ class PackedOperator:
 
 
 class BlockOutput(InlineOutput):
-    """Takes the items of a worker's stages into the block that it builds."""
+    """Adds the output items of a worker's stages to the block that it builds."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         """Start without rows."""
@@ -114,10 +114,10 @@ class BlockOutput(InlineOutput):
 
 
 class OperatorProcess:
-    """The stages of a process of the plan, built in a worker of Ray."""
+    """The stages of one process of the plan, built in a Ray worker."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Build the stages. Raises RunError if one cannot be loaded or built."""
+        """Build the stages. Raises RunError if a stage cannot be loaded or built."""
         began_ns = perf_counter_ns()
         try:
             self.spec = spec = unpack_operator(packed)
@@ -149,7 +149,7 @@ class OperatorProcess:
         self._cpu_ns = process_time_ns()
 
     def add_counts(self) -> None:
-        """Add what was counted since the last time to the block."""
+        """Add the counts since the last call to the block."""
         counts = BlockCounts(
             process_index=self.spec.index,
             worker=f"{socket.gethostname()}/{os.getpid()}",
@@ -165,7 +165,7 @@ class OperatorProcess:
         self.output.builder.add_value(RowKind.COUNTS, counts)
 
     def run(self, steps: Iterator[None]) -> Iterator[Any]:
-        """Yield the blocks that the steps make. An error is the last row."""
+        """Run the steps and yield the blocks that they fill. An error becomes the last item row."""
         builder = self.output.builder
         try:
             for _ in steps:
@@ -185,7 +185,7 @@ class SourceOperator:
     """Reads parts of the source, in a read task of Ray."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Build the source and the stages that are fused to it. Raises RunError if one cannot be built."""
+        """Build the source and its fused stages. Raises RunError if one cannot be built."""
         self._process = process = OperatorProcess(packed)
         spec = process.spec
         self._source = SourceReader(process.stages[0].target, spec.seed, spec.limit, spec.shard)
@@ -195,14 +195,14 @@ class SourceOperator:
         self._is_positioned = False
 
     def read(self, first_item: int, end_item: int | None) -> Iterator[Any]:
-        """Yield blocks of the items from `first_item` up to `end_item`, or to the end of a stream."""
+        """Yield blocks of the items from `first_item` up to `end_item`, or to the end of a stream if it is None."""
         self._process.begin_block()
         yield from self._process.run(self._iter_steps(first_item, end_item))
 
     def _iter_steps(self, first_item: int, end_item: int | None) -> Iterator[None]:
         if not self._is_positioned or not self._source.is_indexed:
             self._runner.seek(self._process.spec.epoch, first_item)
-            self._is_positioned = True  # an indexed source can be asked for any item from now on
+            self._is_positioned = True  # an indexed source needs no seek before later items
         item = first_item
         while (end_item is None or item < end_item) and self._runner.step(item):
             item += 1
@@ -210,7 +210,7 @@ class SourceOperator:
 
 
 def _check_source(expected: SourceIdentity, found: SourceIdentity, stage: str) -> None:
-    """Raise RunError if the source reads other data on this node than in the caller's process: rows would be lost."""
+    """Raise RunError if the source on this node reads other data than in the caller's process: items would be lost."""
     kind = found.find_difference(expected)
     if not kind:
         return
@@ -224,12 +224,12 @@ class StageOperator:
     """Runs the stages of a process on the items of blocks: a callable class for Ray's `map_batches`, in an actor."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Do not build the stages yet: what that raises belongs into a row."""
+        """Defer building the stages to the first call, so that its errors can travel in a row."""
         self._packed = packed
         self._process: OperatorProcess | None = None
 
     def __call__(self, table: Any) -> Iterator[Any]:
-        """Yield the blocks that the stages make of a block."""
+        """Yield the blocks that the stages make from one block."""
         if self._process is None:
             try:
                 self._process = OperatorProcess(self._packed)
@@ -258,22 +258,22 @@ class StageOperator:
 
 
 class StageActor:
-    """What an actor of a pool runs: the stages of a process, on a block at a time."""
+    """The class of a pool's actors: runs the stages of a process on one block at a time."""
 
     def __init__(self, packed: PackedOperator) -> None:
-        """Do not build the stages yet, as `StageOperator` does."""
+        """Defer building the stages, as `StageOperator` does."""
         self._operator = StageOperator(packed)
 
     def run(self, table: Any) -> list[Any]:
-        """Return the blocks that the stages make of a block."""
+        """Return the blocks that the stages make from one block."""
         return list(self._operator(table))
 
 
 def _decode(row: Row, process: OperatorProcess, chain: StageChain, *, is_private: bool) -> Box | None:
-    """Return the item of a row in a box; None if it cannot be read, which counts as a failure of the first stage."""
+    """Return the item of a row in a box, or None if it cannot be read: that counts as a failure of the first stage."""
     try:
         value, decode_ns = decode_item(row.payload, copies=is_private, is_readonly=not is_private)
-    except Exception as error:  # noqa: BLE001 - a user's unpickling may raise anything
+    except Exception as error:  # noqa: BLE001 - unpickling a user's class may raise anything
         chain.reject(row.key, error, (row.samples, b""))
         return None
     process.output.clock.add_received(row.sender_ns, decode_ns)
@@ -281,8 +281,8 @@ def _decode(row: Row, process: OperatorProcess, chain: StageChain, *, is_private
 
 
 def unpack_operator(packed: PackedOperator) -> OperatorSpec:
-    """Return the spec of an operator, once its modules and files can be found here, as by the caller."""
-    with suppress(OSError):  # this node may not have the folder: absolute paths do without it
+    """Set the folder and import paths as in the caller, and return the spec of an operator."""
+    with suppress(OSError):  # this node may not have the folder; absolute paths work without it
         os.chdir(packed.working_folder)
     known = set(sys.path)
     sys.path += [path for path in packed.sys_path if path not in known and Path(path).exists()]
@@ -295,14 +295,14 @@ def unpack_operator(packed: PackedOperator) -> OperatorSpec:
 
 
 def make_error_block(error: RunError) -> Any:
-    """Return a block with the error that ends the run."""
+    """Return a block with only the error that ends the run."""
     builder = BlockBuilder()
     builder.add_value(RowKind.ERROR, error)
     return builder.build()
 
 
 def _name_node(error: RunError) -> RunError:
-    """Say on which node it was raised: a file or a package may be missing there alone."""
+    """Add this node to an error: a file or package may be missing on this node only."""
     place = f" (on node {socket.gethostname()})"
     error.args = (str(error).replace(error.message, error.message + place, 1),)
     error.message += place
@@ -310,7 +310,7 @@ def _name_node(error: RunError) -> RunError:
 
 
 def _limit_threads(count: int) -> None:
-    """Set the threads of the libraries that are loaded; the others read the environment, which Ray has set."""
+    """Set the threads of loaded libraries; other libraries read the environment, which Ray has set."""
     if "torch" in sys.modules:
         import torch
 
