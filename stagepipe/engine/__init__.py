@@ -1,23 +1,23 @@
-"""Engines: they run a Plan, yield its items and record the run. Runs in the process that uses the pipeline.
+"""Engines: they run a Plan, yield its items and record the run. They run in the process that uses the pipeline.
 
-engines        what runs a plan: the interface of an engine and of its runs, and what each can do
+engines        the interface of engines and their runs, and their capabilities
 local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
 inline_hops    the processes of a plan as function calls
 ray/           runs the stages as operators of Ray Data
-iteration      an epoch that is under way
-state          a position as a state dict, and back
-identity       what a pipeline is: its config, code and data as lines of text, for states, caches and journals
-auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
-cost_cache     the costs that a probe has measured, for the next run with `auto`
-determinism    runs the first few items several times and finds what differs
+iteration      positions and iterations of a pipeline
+state          converts a position to a state dict, and back
+identity       config, code and data of a pipeline as lines of text, for states, caches and journals
+auto_settings  chooses `workers: auto` from a probe; makes the forecast of `stagepipe plan`
+cost_cache     keeps the measured costs of a probe for the next run with `auto`
+determinism    runs the first few items several times and finds differences
 probe          runs the first few items through real workers and measures them
-metrics        the same for Prometheus
-recording      the live figures of a run, and its histograms -> RunRecord
-scaling        moves workers where they are needed while the run goes on
-series         the run over time, from its live figures
-live_figures   a run while it goes, from its board, here or in another process -> LiveRun
-dead_letters   files of dead letters, and the source items to retry from one
+metrics        the metrics of a run for Prometheus
+recording      the live figures and histograms of a run -> RunRecord
+scaling        moves workers between stages during a run
+series         records a run over time, from its live figures
+live_figures   a running run, from its board, in this or another process -> LiveRun
+dead_letters   files of dead letters, and the source items to retry from them
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """Chooses `workers: auto` and `fuse: auto` from a probe, and forecasts a pipeline for `stagepipe plan`.
 
-The cache folder keeps what a probe has measured, for later runs of the same config and code.
+The cache folder keeps the measured costs for later runs of the same config and code.
 
-In the process of the caller. What a run without `auto` does not need is imported where it is used.
+Runs in the caller's process. It imports code that only a run with `auto` needs where it uses it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PlanFactory = Callable[[PipelineSpec], Plan]
 StageT = TypeVar("StageT", StageSpec, SourceSpec)
 
 _LOAD_SAMPLE_S = 0.1
-"""Time over which the load of other programs is measured where no probe does: ten ticks of the kernel's counters."""
+"""Time to measure the load of other programs without a probe: ten ticks of the kernel's counters."""
 
 
 @dataclass(frozen=True)
 class AutoWorkersResult:
-    """A spec in which nothing is `auto`, and one line for each stage that was.
+    """A spec without `auto`, and one line for each stage that had it.
 
-    `is_from_cache`: an earlier run has measured the costs; the last line says when.
+    `is_from_cache` means that an earlier run measured the costs; the last line says when.
     """
 
     spec: PipelineSpec
@@ -55,10 +55,10 @@ def resolve_auto_workers(
 ) -> AutoWorkersResult:
     """Choose the layout of stages with `workers: auto` or `fuse: auto` by their costs, within the free CPUs and memory.
 
-    The costs are those of an earlier run or `stagepipe plan` of the last day, or else from a probe. `feeds_sinks`: the
-    sinks with workers run, share the CPUs, and may be `auto` too. `must_measure`: there is a probe in any case. Without
-    hops, nothing is chosen. Each stage starts with one worker of its own if the source can be read only once: a probe
-    would take its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
+    The costs come from a run or `stagepipe plan` of the last day, or else from a probe. With `feeds_sinks`, the sinks
+    with workers run, share the CPUs, and may be `auto` too. With `must_measure`, a probe always runs. Without hops,
+    nothing is chosen. If the source can be read only once, each stage starts with one worker in its own process: a
+    probe would take the run's first items. Raises RunError, like the run, if a stage fails in the probe.
     """
     choice = _LayoutChoice(spec, make_plan, feeds_sinks=feeds_sinks)
     if not choice.auto_stages or not has_hops:
@@ -88,14 +88,14 @@ def resolve_auto_workers(
 
 
 def _is_left_to_engine(spec: PipelineSpec, stage: StageSpec) -> bool:
-    """Whether the engine takes the range of a stage as it is, so that nothing need be measured here."""
+    """Return whether the engine takes the stage's range of workers itself, so no costs are needed."""
     is_range = stage.worker_bounds is not None and stage.fuse != "auto"
     return is_range and get_capabilities(spec.engine).takes_worker_ranges
 
 
 def _use_kept_costs(choice: _LayoutChoice, kept: KeptCosts) -> AutoWorkersResult:
-    """Choose the layout again, from kept costs: other programs may leave more or less of the machine now."""
-    launch_fork_server(choice.spec)  # it imports meanwhile
+    """Choose the layout again from kept costs, because the load of other programs may have changed."""
+    launch_fork_server(choice.spec)  # it imports modules during the sleep
     meter = CpuLoadMeter()
     time.sleep(_LOAD_SAMPLE_S)
     result = choice.choose(forecast.add_layout_rules(kept.costs, choice.plan), meter.measure_other_cpus())
@@ -105,7 +105,7 @@ def _use_kept_costs(choice: _LayoutChoice, kept: KeptCosts) -> AutoWorkersResult
 
 
 class _LayoutChoice:
-    """What is `auto` in a spec, and its choice. `lowered` has the stages of its source and sinks too, as `plan` has."""
+    """The `auto` settings of a spec, and their choice. `lowered` and `plan` include the stages of source and sinks."""
 
     def __init__(self, spec: PipelineSpec, make_plan: PlanFactory, *, feeds_sinks: bool) -> None:
         self.spec: Final = spec
@@ -116,11 +116,11 @@ class _LayoutChoice:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan while nothing is chosen: the fewest workers, and nothing fused that is `auto`."""
+        """The plan before the choice: the fewest workers, and no fusion for `fuse: auto`."""
         return self._make_plan(self.lowered)
 
     def choose(self, costs: forecast.PipelineCosts, other_cpus: float) -> AutoWorkersResult:
-        """Choose by measured costs, within what other programs, which use `other_cpus` CPUs, leave of the machine."""
+        """Choose by measured costs, within the CPUs that other programs leave free; they use `other_cpus` CPUs."""
         budget = make_budget(self.plan, other_cpus)
         layout = forecast.choose_layout(costs, _make_choices(self.lowered, self.plan, costs), budget)
         spec, bounds = self._apply(layout, costs, budget)
@@ -128,7 +128,7 @@ class _LayoutChoice:
         return AutoWorkersResult(spec, tuple(forecast.explain_layout(costs, layout, names, budget, bounds)))
 
     def start_with_least(self, reason: str = "") -> AutoWorkersResult:
-        """Start with the fewest workers: nothing is measured. `reason` says why; without one there are no lines."""
+        """Start with the fewest workers, without measurement. `reason` explains it; without one there are no lines."""
         costs = forecast.make_unmeasured_costs(self.plan)
         layout = forecast.make_layout(tuple(process.workers for process in self.plan.processes))
         spec, bounds = self._apply(layout, costs, make_budget(self.plan, other_cpus=0.0))
@@ -142,7 +142,7 @@ class _LayoutChoice:
     def _apply(
         self, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts, budget: forecast.ResourceBudget
     ) -> tuple[PipelineSpec, dict[str, WorkerRange]]:
-        """Write the layout into the spec. Returns the bounds of the processes whose workers move, by name, as well."""
+        """Write the layout into the spec. Return it, and the bounds of processes with a variable number of workers."""
         bounds = {name: most for name, most in self._find_bounds(layout, costs, budget) if most.minimum < most.maximum}
         spec = _apply_layout(self.spec, layout, costs, bounds)
         if bounds and not get_capabilities(spec.engine).takes_worker_ranges:
@@ -159,9 +159,9 @@ class _LayoutChoice:
     def _find_bounds(
         self, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts, budget: forecast.ResourceBudget
     ) -> Iterator[tuple[str, WorkerRange]]:
-        """Yield within what the workers of each process move: what the config says, else what the machine has room for.
+        """Yield the bounds for the workers of each process: the range in the config, or else the machine's capacity.
 
-        On an engine that takes a range as it is, `auto` alone is a fixed number: the costs of this machine chose it.
+        An engine that takes ranges itself gets a fixed number for a plain `auto`, chosen by the costs of this machine.
         """
         stages = {stage.name: stage for stage in self.auto_stages if stage.workers == "auto"}
         for group in layout:
@@ -177,7 +177,7 @@ class _LayoutChoice:
 def forecast_pipeline(
     auto_workers_result: AutoWorkersResult, make_plan: PlanFactory, *, run_sink: bool = False
 ) -> forecast.Forecast:
-    """Forecast a pipeline, with its sinks, from a probe. `run_sink`: also with one that writes where the config says.
+    """Forecast a pipeline, with its sinks, from a probe. `run_sink` also runs sinks that have no temporary folder.
 
     Raises RunError if a stage fails in the probe, and ReadOnceError if the source can be read only once.
     """
@@ -190,7 +190,7 @@ def forecast_pipeline(
 
 
 def make_budget(plan: Plan, other_cpus: float) -> forecast.ResourceBudget:
-    """The CPUs and the memory that the run may use, beside the other processes, which use `other_cpus` CPUs."""
+    """Return the CPUs and memory that the run may use, if other programs use `other_cpus` CPUs."""
     budget = forecast.ResourceBudget.of_machine(detect_machine(), plan.memory_bytes)
     return replace(
         budget,
@@ -204,7 +204,7 @@ def _is_auto(stage: StageSpec) -> bool:
 
 
 def _make_choices(spec: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts) -> list[forecast.ProcessChoice]:
-    """Return what is open; nothing is about a process that the probe did not reach: it keeps a process of its own."""
+    """Return the open choices. A process that the probe did not reach keeps its number of workers and is not fused."""
     stages = {stage.name: stage for stage in spec.stages}
     choices = [forecast.ProcessChoice(workers=1)]
     for process, (previous, cost) in zip(plan.processes[1:], pairwise(costs.processes), strict=True):
@@ -221,7 +221,7 @@ def _apply_layout(
     costs: forecast.PipelineCosts,
     bounds: Mapping[str, WorkerRange],
 ) -> PipelineSpec:
-    """Write the layout into the spec, with the bounds of workers by the name of their process."""
+    """Write the layout into the spec. `bounds` are the bounds of workers, by process name."""
     firsts = [(costs.processes[group.first_process], group.workers) for group in layout]
     starts = {first.name: WorkerStart(workers, bounds.get(first.name)) for first, workers in firsts}
     return _start_auto(spec, starts, {first.config_path: starts[first.name] for first, _ in firsts})
@@ -230,9 +230,9 @@ def _apply_layout(
 def _start_auto(
     spec: PipelineSpec, starts: Mapping[str, WorkerStart], starts_by_path: Mapping[str, WorkerStart]
 ) -> PipelineSpec:
-    """Replace each `auto`. A stage that no process begins with is fused, and has no `workers` and `threads` of its own.
+    """Replace each `auto`. A stage that is not the first in a process is fused, without own `workers` and `threads`.
 
-    Without `starts`, each has one worker. Those of sinks are by their paths.
+    Without `starts`, each stage has one worker. `starts_by_path` has the workers of sinks, by config path.
     """
 
     def apply(stage: StageT) -> StageT:

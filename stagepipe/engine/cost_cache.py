@@ -1,7 +1,7 @@
-"""The costs that a probe has measured, kept in the user's cache folder for the next `auto`.
+"""The measured costs of a probe, kept in the user's cache folder for the next `auto`.
 
-They hold for a day, for one config, whatever its workers and fusion, and for the code of its stages on this machine.
-Nothing depends on them but advice and the first layout: what cannot be read or written is ignored.
+They are valid for a day, for one config (workers and fusion may differ) and the code of its stages on this machine.
+Only advice and the first layout depend on them, so read and write errors are ignored.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from stagepipe.plan import Plan, split_source
 from stagepipe.spec import PipelineSpec
 
 MAX_AGE_S = 24 * 3600
-"""Age after which what a file holds is no longer used."""
+"""Age after which kept costs are no longer used."""
 _MAX_FILE_BYTES = 1 << 18
 
 _LAYOUT_KEYS = frozenset({"name", "target", "workers", "worker_bounds", "fuse", "index"})
-"""Fields of a stage that are not part of the key: the layout, and what the description holds already."""
+"""Fields of a stage that are left out of the key: the layout, and fields that the description already contains."""
 
 _KEPT: Final = KeptFiles("costs")
 
 
 @dataclass(frozen=True)
 class KeptCosts:
-    """Costs, and when they were measured, in seconds since 1970."""
+    """Costs, and the time of their measurement in seconds since 1970."""
 
     measured_at_s: float
     costs: PipelineCosts
 
 
 class CostCache:
-    """The kept costs of one config. Workers and `auto` make no difference; stages with `fuse: true` do."""
+    """The kept costs of one config. Workers and `auto` do not matter; stages with `fuse: true` do."""
 
     def __init__(self, spec: PipelineSpec, plan: Plan) -> None:
-        """Nothing is read yet. There are none for an object without a fingerprint, or for code of too many files."""
+        """Compute the key. Without fingerprints of all objects, or with too many code files, nothing is kept."""
         self._plan = plan
         self._name = ""
         with contextlib.suppress(TooManyFilesError, OSError):
@@ -56,11 +56,11 @@ class CostCache:
                 self._name = f"{hash_lines(lines | _describe_settings(spec))}.json"
 
     def load(self) -> KeptCosts | None:
-        """Return the costs; None if there are none of the last day, or the file is damaged or another user's."""
-        if not self._name:  # the folder itself would be opened
+        """Return the costs, or None if there are none from the last day, or the file is damaged or another user's."""
+        if not self._name:  # otherwise the path would be the folder
             return None
         with contextlib.suppress(OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
-            fd = os.open(_KEPT.get_path(self._name), os.O_RDONLY | os.O_NONBLOCK)  # a pipe there does not block
+            fd = os.open(_KEPT.get_path(self._name), os.O_RDONLY | os.O_NONBLOCK)  # a named pipe must not block
             with os.fdopen(fd, "rb") as file:
                 content = file.read(_MAX_FILE_BYTES + 1) if os.fstat(fd).st_uid == os.geteuid() else b""
             kept = msgspec.json.decode(content, type=KeptCosts)
@@ -69,7 +69,7 @@ class CostCache:
         return None
 
     def save(self, costs: PipelineCosts) -> None:
-        """Keep the costs. They replace earlier ones. Only their owner may read them."""
+        """Keep the costs, replacing earlier ones. Only their owner may read them."""
         if self._name:
             content = msgspec.json.encode(KeptCosts(time.time(), costs))
             with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ class CostCache:
 
 
 def _describe_settings(spec: PipelineSpec) -> dict[str, str]:
-    """Describe what else changes the costs: the settings of the processes, and the machine."""
+    """Describe the other inputs of the costs: the settings of the processes, and the machine."""
     stages = [
         {field.name: getattr(stage, field.name) for field in fields(stage) if field.name not in _LAYOUT_KEYS}
         for stage in spec.stages
@@ -89,9 +89,9 @@ def _describe_settings(spec: PipelineSpec) -> dict[str, str]:
 
 
 def find_cpu_costs(spec: PipelineSpec, plan: Plan) -> dict[str, float]:
-    """Return the CPU time of each process per item of the source, in ns, as a probe of the last day has measured it.
+    """Return the CPU time of each process per source item, in ns, from a probe of the last day.
 
-    Empty where there was none of this config and code, or where it did not reach every process.
+    Returns an empty dict without a probe of this config and code, or if the probe did not reach every process.
     """
     kept = CostCache(spec, plan).load()
     if kept is None or not all(process.is_measured for process in kept.costs.processes):

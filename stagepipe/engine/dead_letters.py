@@ -1,4 +1,4 @@
-"""Writes dead letters to a file, and reads from it the source items to retry. In the process of `stagepipe run`."""
+"""Writes dead letters to a file, and reads from it which source items to retry. Runs in `stagepipe run`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode_dead_letters(dead_letters: Iterable[DeadLetter]) -> bytes:
 
 
 def decode_dead_letters(lines: bytes) -> list[DeadLetter]:
-    """Return the dead letters of lines of JSON. Raises msgspec.MsgspecError for other text."""
+    """Return the dead letters in lines of JSON. Raises msgspec.MsgspecError for other text."""
     return [msgspec.json.decode(line, type=DeadLetter) for line in lines.splitlines() if line.strip()]
 
 

@@ -1,6 +1,6 @@
 """Runs the first few items several times and finds the first stage whose output differs.
 
-Nothing that a library in C draws can be seeded from outside; that its output differs can be seen.
+Random numbers of C libraries cannot be seeded from outside, but differences in the output can be seen.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stagepipe.runtime import ItemDigestEvent, format_key
 from stagepipe.spec import SOURCE_NAME, PipelineSpec
 
 CHECKED_ITEMS: Final = 8
-"""Source items in each run: enough for two workers to get some each."""
+"""Source items in each run: enough for two workers to get several each."""
 
 _MAX_RUNS_OF_TWO: Final = 3
-"""On a busy machine one of two workers may start when the other has taken all items: then the run is repeated."""
+"""Maximum runs with two workers. On a busy machine, one worker may take all items before the other one starts."""
 
 _MAX_EVENT_WAIT_S: Final = 2.0
-"""Time to wait for the last digests once all items have come: they travel on their own."""
+"""Maximum wait for the last digests after all items have arrived, because they travel separately."""
 
 
 @dataclass(frozen=True)
 class _RecordedRun:
-    """What each process sent for each item, by the process's name; and whether the run took too long."""
+    """The output digests of each process for each item, by process name, and whether the run took too long."""
 
     digests: Mapping[str, Mapping[Key, ItemDigestEvent]]
     is_cut: bool
@@ -37,9 +37,9 @@ class _RecordedRun:
 
 @dataclass(frozen=True)
 class Nondeterminism:
-    """The first stage whose output differs. `stages` are those of its process: the stage, and what is fused to it.
+    """The first stage whose output differs. `stages` are all stages of its process: the stage and its fused stages.
 
-    `item` is the item's number, with the part's for a part of a generator: "17.3". `between` says which runs differ.
+    `item` is the item's number, with a part number for a part of a generator: "17.3". `between` says which runs differ.
     """
 
     stages: tuple[str, ...]
@@ -47,7 +47,7 @@ class Nondeterminism:
     between: Literal["runs", "workers"]
 
     def __str__(self) -> str:
-        """What differs, and what to do."""
+        """Return the difference, and how to fix it."""
         name, *fused = self.stages
         where = (name if name == SOURCE_NAME else f"stage {name}") + (
             f" (with {', '.join(fused)} fused to it)" if fused else ""
@@ -60,9 +60,9 @@ class Nondeterminism:
 
 
 def find_nondeterminism(spec: PipelineSpec, make_plan: Callable[[PipelineSpec], Plan]) -> Nondeterminism | None:
-    """Run the first items twice with one worker per stage and once with two; return the first difference.
+    """Run the first items twice with one worker per stage and once with two, and return the first difference.
 
-    Each worker has an interpreter of its own, as in another run: forked ones would share, for instance, a hash seed.
+    Each worker has its own interpreter, as in separate runs. Forked workers would share state such as a hash seed.
 
     The sink does not run. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
     """
@@ -81,7 +81,7 @@ def find_nondeterminism(spec: PipelineSpec, make_plan: Callable[[PipelineSpec], 
 
 
 def _used_all_workers(plan: Plan, run: _RecordedRun) -> bool:
-    """Whether each worker sent an item, as far as there were enough."""
+    """Return whether each worker sent an item, as far as there were enough items."""
     for process in plan.processes:
         events = run.digests.get(process.name, {})
         if len({event.worker for event in events.values()}) < min(process.workers, len(events)):

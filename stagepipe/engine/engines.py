@@ -1,8 +1,8 @@
-"""What runs a plan: `Engine`, its runs, and the two engines of stagepipe for one machine.
+"""The interface of engines: `Engine`, its runs, and the two engines for one machine.
 
-A config asks an engine what it can do, so the imports of a run are where a run starts. To add an engine, write a
-subclass of `Engine` whose `start` returns a subclass of `EngineRun`, and call `register_engine`: nothing else of
-stagepipe has to know it. tests/foreign/threads_engine.py is one.
+Checking a config asks an engine for its capabilities, so each engine imports the code of a run only in `start`. To add
+an engine, write a subclass of `Engine` whose `start` returns a subclass of `EngineRun`, and call `register_engine`. No
+other code of stagepipe has to change. tests/foreign/threads_engine.py is an example.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOutputs:
-    """Where a run shows what it does: a file for its trace, host and port for Prometheus. Each may be None."""
+    """Outputs that show a run: a file for its trace, and host and port for Prometheus. Each may be None."""
 
     trace_path: Path | None = None
     prometheus: tuple[str, int] | None = None
@@ -36,9 +36,9 @@ class RunOutputs:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What an engine runs. `spec` is that of the plan: nothing in it is `auto`, and it has the engine's options.
+    """The request to run a plan. `spec` belongs to the plan: it has no `auto`, and has the options of the engine.
 
-    What workers print and log goes to `on_output`.
+    `on_output` gets the text that workers print and log.
     """
 
     plan: Plan
@@ -48,15 +48,15 @@ class RunRequest:
 
 
 class EpochCancelledError(RunError):
-    """The epoch was cancelled from another thread: no more items are wanted, and the run has not failed."""
+    """Another thread cancelled the epoch, because it wants no more items. The run has not failed."""
 
 
 class EngineRun(ABC):
-    """A run of a plan: what a pipeline asks of it. A context manager; call `iter_epoch` once for each epoch."""
+    """A run of a plan, as a pipeline uses it. A context manager; call `iter_epoch` once for each epoch."""
 
     plan: Plan
     has_written_trace: bool = False
-    """Whether the run has ended and its trace is in its file."""
+    """Whether the run has ended and has written its trace."""
     _status: str = "finished"
     _error_message: str | None = None
 
@@ -69,35 +69,35 @@ class EngineRun(ABC):
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Return an iterator over the items of an epoch, in order.
 
-        It begins after `cursor` if the engine resumes in mid-epoch; else there is none. Iterating raises RunError if
-        the run fails.
+        It starts after `cursor`; engines that do not resume in mid-epoch get none. Iterating raises RunError if the run
+        fails.
         """
 
     @abstractmethod
     def get_epoch_length(self) -> int | None:
-        """Return the number of items that an epoch yields; None if it is unknown. Waits until all stages are built."""
+        """Return the number of items in an epoch, or None if unknown. Waits until all stages are built."""
 
     @abstractmethod
     def wait_for_source(self) -> SourceIdentity | None:
-        """Return what the source read when it was built, which this waits for; None if the run has failed before."""
+        """Wait until the source is built, and return its identity; None if the run has failed before."""
 
     @abstractmethod
     def progress(self, *, detailed: bool = False) -> LiveRun:
-        """Return the figures of the run as it is; those at its end once it has ended.
+        """Return the current figures of the run, or its last ones once it has ended.
 
-        `detailed`: with the percentiles and the memory, where the engine measures them.
+        With `detailed`, they include percentiles and memory if the engine measures them.
         """
 
     @abstractmethod
     def make_record(self) -> RunRecord:
-        """Return what was counted so far, from which the report is made; once closed, in the whole run."""
+        """Return the counts so far, from which the report is made; after `close`, those of the whole run."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the run, and release all that it has. The record stays."""
+        """End the run, and release its resources. The record stays."""
 
     def close_unattended(self) -> None:
-        """Close the run when its pipeline is gone, or at the interpreter's exit."""
+        """Close the run when its pipeline is garbage, or when the interpreter exits."""
         self.close()
 
     @property
@@ -106,17 +106,17 @@ class EngineRun(ABC):
         return None
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
-        """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
+        """Return the lease on the block that holds these bytes of a yielded item, or None if they are in no block."""
         del address, nbytes
         return None
 
     def count_files(self, files: int) -> None:
-        """Take the number of files that sinks have written in this run. An engine may leave it out of its figures."""
+        """Take the number of files that sinks have written in this run. An engine may ignore it."""
         del files
 
     @contextmanager
     def noting_failures(self) -> Iterator[None]:
-        """Note for the record that a RunError, but that of a cancelled epoch, or a Ctrl-C ends the block."""
+        """Note for the record if a Ctrl-C or a RunError ends the block, except for a cancelled epoch."""
         try:
             yield
         except EpochCancelledError:
@@ -129,7 +129,7 @@ class EngineRun(ABC):
             raise
 
     def make_run_fields(self) -> dict[str, Any]:
-        """Return the fields of the record that every run has: how it went, and its dead letters."""
+        """Return the fields that the record of every run has: its status, error and dead letters."""
         return {
             "status": self._status,
             "error": self._error_message,
@@ -148,7 +148,7 @@ class EngineRun(ABC):
 
 
 def describe_end(kind: type[BaseException] | None, error: BaseException | None) -> tuple[str, str | None]:
-    """Return the status of a run whose `with` block ended so, and the message of the error that ended it.
+    """Return the status of a run whose `with` block ended with this exception, and the error message.
 
     >>> describe_end(ValueError, ValueError("no label")), describe_end(KeyboardInterrupt, None)
     (('failed', 'ValueError: no label'), ('interrupted', None))
@@ -161,11 +161,11 @@ def describe_end(kind: type[BaseException] | None, error: BaseException | None) 
 
 
 class Engine(EngineDeclaration, ABC):
-    """Runs plans. What it can do, and which options a config may give to it, are its attributes."""
+    """Runs plans. Its attributes declare its capabilities and its options in a config."""
 
     @abstractmethod
     def start(self, request: RunRequest) -> EngineRun:
-        """Start a run. Raises UsageError for what the engine cannot run, and RunError if the run cannot start."""
+        """Start a run. Raises UsageError if the engine does not support the plan, RunError if the run cannot start."""
 
     def join_cluster(self, options: Mapping[str, Any]) -> Cluster:
         """Join or start a cluster, for an engine that replicates a pipeline instead of yielding items."""
@@ -203,7 +203,7 @@ class LocalEngine(Engine):
 
 
 class InlineEngine(Engine):
-    """Runs all stages in the calling process. No config names it: `inline=True` does."""
+    """Runs all stages in the calling process. `inline=True` selects it; configs cannot."""
 
     name = "inline"
     title = "inline"
@@ -228,7 +228,7 @@ INLINE: Final = InlineEngine()
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node that lives: its id in the cluster, its address, and its CPUs and GPUs."""
+    """A live node: its id in the cluster, its address, and its CPUs and GPUs."""
 
     node_id: str
     address: str
@@ -237,20 +237,20 @@ class ClusterNode:
 
 
 class LostProcessError(RunError):
-    """The process that was asked has ended, or its node has."""
+    """The remote process or its node has ended."""
 
 
 class Cluster(Protocol):
-    """The nodes on which an engine starts replicas of a pipeline: an actor each, whose answers are references."""
+    """The nodes on which an engine starts replicas of a pipeline: one actor each, which answers through references."""
 
     label: str
-    """The beginning of its error messages."""
+    """The prefix of its error messages."""
 
     def wait_for_free_cpus(self) -> tuple[float, float]:
-        """Return the CPUs of the cluster, and those that are free once ended programs have given theirs back."""
+        """Return the CPUs of the cluster, and the free ones once ended programs have released theirs."""
 
     def list_nodes(self) -> list[ClusterNode]:
-        """Return the nodes that live."""
+        """Return the live nodes."""
 
     def start_actor(self, actor_class: type, arguments: tuple[Any, ...], node: ClusterNode, *, share: float) -> Any:
         """Start an actor on a node, with a share of its CPUs and GPUs."""
@@ -259,13 +259,13 @@ class Cluster(Protocol):
         """Call a function on a node."""
 
     def kill_actor(self, actor: Any) -> None:
-        """End an actor at once."""
+        """Kill an actor immediately."""
 
     def wait(self, references: Sequence[Any], count: int, timeout_s: float) -> tuple[list[Any], list[Any]]:
         """Return the references that have an answer, and those that have none."""
 
     def get(self, reference: Any) -> Any:
-        """Return an answer. Raises LostProcessError if nobody is there to give it, RunError for an error."""
+        """Return an answer. Raises LostProcessError if the process is gone, and RunError for a remote error."""
 
     def close(self) -> None:
         """Leave the cluster, and end it if it was started here."""

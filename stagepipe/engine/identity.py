@@ -1,13 +1,13 @@
-"""What a pipeline is, as lines of text: where they are equal, the same items come out. Imports and runs no user code.
+"""The identity of a pipeline as lines of text: equal lines mean equal items. Imports and runs no user code.
 
-Lines of the config hold its settings, an import path as text, and an object from Python by its fingerprint. Lines of
-the code hold the files of the user by content and the installed packages by version: imports are followed from file to
-file, without walking through folders, and not into what is installed. Who compares which:
+Config lines hold the settings: an import path as text, an object from Python as its fingerprint. Code lines hold the
+contents of the user's files and the versions of installed packages. The code follows imports from file to file; it does
+not walk folders or read installed packages. Users of the lines:
 
-- a state, and the ranks that share a pipeline: the config. A repaired stage needs no new start.
-- the `cache` of a stage: the config up to it, the code, and the data. The plan has their digest as the fingerprint.
-- the costs that a probe has measured: the config and the code (`stagepipe.engine.cost_cache`).
-- a journal: the file of each stage that the config names, by itself, to warn of a change.
+- a state, and the ranks that share a pipeline: the config. A stage with fixed code can resume.
+- the `cache` of a stage: the config up to it, the code, and the data. The plan holds their digest as the fingerprint.
+- the measured costs of a probe: the config and the code (`stagepipe.engine.cost_cache`).
+- a journal: the file of each stage in the config, one by one, to warn of a change.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from stagepipe.spec import SOURCE_NAME, CacheSpec, PipelineSpec, StageSpec, Targ
 # ------------------------------------------------------------------ the config
 
 PYTHON_KEY: Final = "python"
-"""The line with the version of Python, in a description with bytecode, which differs between versions."""
+"""The line with the Python version, in descriptions with bytecode, which differs between versions."""
 
 ORDER_POINTS_KEY: Final = "order_points"
-"""The line with the number of order points, and so of the cursors in a position."""
+"""The line with the number of order points, which determines the number of cursors in a position."""
 
 _MAX_VALUE_CHARS: Final = 96
-"""Maximum length of a config value. Of a longer one, the description has the beginning and a hash."""
+"""Maximum length of a config value. A longer value becomes its beginning and a hash."""
 
 _PLAIN_TYPES: Final = (type(None), str, bytes, bool, int, float, range)
 
 _ITEM_KEYS: Final = frozenset({"seed", "limit", "stages", PYTHON_KEY})
-"""Settings of the whole pipeline that change the items, but leave a position its meaning."""
+"""Lines for the whole pipeline that change the items, but not the meaning of a position."""
 
 
 def describe_config(
     spec: PipelineSpec, limit: int | None, shard: Shard, *, with_contents: bool = True
 ) -> dict[str, str]:
-    """Return a line for each setting: from its path to its value.
+    """Return a line for each setting, by the path of the setting.
 
-    An object from Python has a line for each part of its fingerprint. Without `with_contents`, it has its name alone;
-    this takes microseconds.
+    An object from Python has a line for each part of its fingerprint. Without `with_contents`, the description has only
+    the object's name, and takes microseconds.
     """
     lines = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
     lines |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
@@ -69,7 +69,7 @@ def describe_config(
     for stage in (spec.source, *spec.stages):
         path = SOURCE_NAME if stage.row == SOURCE_NAME else f"stages.{stage.name}"
         target = stage.target
-        if stage.sink_path:  # it says what to do with the files of an earlier run
+        if stage.sink_path:  # `overwrite` is about the files of an earlier run
             target = Target(target.uses, {key: target.arguments[key] for key in target.arguments if key != "overwrite"})
         lines |= _describe_target(target, path, with_contents=with_contents)
         options = {"field": stage.field, "as": stage.as_, "into": stage.into, "batch": stage.batch and stage.batch.size}
@@ -86,7 +86,7 @@ def describe_config(
 
 
 def is_position_key(path: str) -> bool:
-    """Whether a line decides what a position means: the order, the shard, the number of order points.
+    """Return whether a line changes the meaning of a position: the order, the shard, the number of order points.
 
     >>> is_position_key("order"), is_position_key("stages.decode.uses: code")
     (True, False)
@@ -119,7 +119,7 @@ def _describe_object(value: Any, path: str, *, with_contents: bool) -> dict[str,
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether YAML could have given a value."""
+    """Return whether a value could come from YAML."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, value.values()))
     if isinstance(value, list | tuple):
@@ -144,7 +144,7 @@ def _shorten_value(text: str) -> str:
 # ------------------------------------------------------------------ the code
 
 MAX_FILES: Final = 2_000
-"""Files of the user that count. To read and parse one takes some milliseconds, so a start would wait for many."""
+"""Maximum number of user files to follow. Reading and parsing a file takes some milliseconds, which delays a start."""
 
 _IMPORT_CALLS: Final = frozenset({"import_module", "__import__"})
 
@@ -154,14 +154,14 @@ class TooManyFilesError(Exception):
 
 
 class _ImportedName(NamedTuple):
-    """A name in an import: `level` is the number of leading dots. The last parts may be a function or class."""
+    """A name in an import. `level` is the number of leading dots. The last part may be a function or class."""
 
     level: int
     parts: tuple[str, ...]
 
 
 class _ImportFollower:
-    """Reads each file of the user once: `digests` are theirs, `packages` the top-level names of all other code."""
+    """Reads each user file once, into `digests`. `packages` are the top-level names of all other imported code."""
 
     def __init__(self, locator: ModuleLocator) -> None:
         self.digests: dict[Path, str] = {}
@@ -171,7 +171,7 @@ class _ImportFollower:
         self._pending: list[Path] = []
         self._is_own: dict[Path, bool] = {}
         self._package_folders: set[Path] = set()
-        """Folders whose `__init__` has been looked for."""
+        """Folders that were already searched for an `__init__`."""
 
     def follow(self, files: Iterable[Path]) -> None:
         for file in files:
@@ -188,8 +188,8 @@ class _ImportFollower:
             self._add_packages(file)
 
     def _add(self, file: Path) -> bool:
-        """Add a file, and return whether it is the user's."""
-        file = Path(os.path.abspath(file))  # noqa: PTH100 - a relative import starts where a link is, not where it leads
+        """Add a file, and return whether it belongs to the user."""
+        file = Path(os.path.abspath(file))  # noqa: PTH100 - relative imports start at a link, not at its target
         if file not in self._is_own:
             package = find_installed_package(file)
             self._is_own[file] = package is None
@@ -200,7 +200,7 @@ class _ImportFollower:
         return self._is_own[file]
 
     def _add_import(self, name: _ImportedName, importer: Path) -> None:
-        """Add the file of a module and those of the packages around it, whose `__init__` an import runs first."""
+        """Add the file of a module and of the packages around it, because an import runs their `__init__` first."""
         is_found = False
         for location in self._iter_locations(name, importer):
             is_found = True
@@ -210,11 +210,11 @@ class _ImportFollower:
             self.packages |= {name.parts[0]} - stdlib_module_names
 
     def _iter_locations(self, name: _ImportedName, importer: Path) -> Iterator[ModuleLocation]:
-        """Yield where each module of a dotted name is, from the outermost package to the last that is a module."""
+        """Yield the location of each module in a dotted name, from the outermost package to the innermost module."""
         folders: Sequence[str] | None = None
         if name.level:
             folders = self._find_package_folders(importer, name.level)
-        elif self._locator.find(name.parts[0]) is None:  # a script that extends `sys.path` when it runs
+        elif self._locator.find(name.parts[0]) is None:  # probably a script that extends `sys.path` at run time
             folders = [str(importer.parent), str(_find_top_folder(importer))]
         for number, part in enumerate(name.parts, start=1):
             dotted = ".".join(name.parts[:number])
@@ -226,7 +226,7 @@ class _ImportFollower:
                 folders = location.search_paths or ()
 
     def _find_package_folders(self, importer: Path, level: int) -> list[str]:
-        """Return the folders of the package from which a relative import starts; several without `__init__`."""
+        """Return the package folders at which a relative import starts; without `__init__` there may be several."""
         if level > len(importer.parents):
             return []
         package = importer.parents[level - 1]
@@ -241,7 +241,7 @@ class _ImportFollower:
         return [str(portion) for portion in dict.fromkeys([package, *portions])]
 
     def _add_packages(self, file: Path) -> None:
-        """Add the `__init__` of each package around a file, up to the outermost folder of the import path."""
+        """Add the `__init__` of each package around a file, up to the outermost import folder."""
         outermost = min((folder for folder in self._import_folders if folder in file.parents), key=_depth, default=None)
         for folder in file.parents:
             if folder == outermost or folder in self._package_folders:
@@ -259,18 +259,18 @@ def _depth(folder: Path) -> int:
 
 
 def _find_archive(file: Path) -> Path:
-    """Return the file, or the archive that contains it."""
+    """Return the file itself, or the archive that contains it."""
     return next((path for path in (file, *file.parents) if path.is_file()), file)
 
 
 def _find_top_folder(file: Path) -> Path:
-    """Return the folder that contains the top package of a file, or the file itself."""
+    """Return the folder that contains the file's top-level package, or the file itself."""
     return next(folder for folder in file.parents if not (folder / "__init__.py").is_file() or folder == folder.parent)
 
 
 @functools.lru_cache(maxsize=2 * MAX_FILES)
 def _read_imports(file: Path, mtime_ns: int, size_bytes: int) -> frozenset[_ImportedName]:
-    """Return what a file imports, also within functions; nothing of one that is not Python."""
+    """Return the imported names of a file, including those in functions; nothing for a file that is not Python."""
     del mtime_ns, size_bytes  # cache keys: a changed file is parsed again
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes; Python warns about them on import
@@ -294,15 +294,15 @@ def _iter_names(node: ast.AST) -> Iterator[_ImportedName]:
             stripped = text.lstrip(".")
             yield _ImportedName(len(text) - len(stripped), tuple(stripped.split(".")))
         case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=parts) | ast.Tuple(elts=parts)):
-            # `from package import *` imports the modules that `__all__` of the package lists.
+            # `from package import *` imports the modules in the `__all__` of the package.
             texts = (part.value for part in parts if isinstance(part, ast.Constant))
             yield from (_ImportedName(1, (text,)) for text in texts if isinstance(text, str))
 
 
 def describe_code(files: Iterable[Path], locator: ModuleLocator) -> dict[str, str]:
-    """Return a line for each file of the user that `files` need, and for each installed package that they import.
+    """Return a line for each user file that `files` import, and for each imported installed package.
 
-    Paths start at the folder that all files share, so a project may be moved, but two files may not be exchanged.
+    Paths start at the common folder of all files, so a project may move. Swapping two files changes the lines.
     Raises OSError and `TooManyFilesError`.
     """
     follower = _ImportFollower(locator)
@@ -320,12 +320,12 @@ def describe_code(files: Iterable[Path], locator: ModuleLocator) -> dict[str, st
 
 
 def hash_lines(lines: Mapping[str, str]) -> str:
-    """Return a digest of lines that names a file or folder."""
+    """Return a digest of the lines, for the name of a file or folder."""
     return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def find_code_files(spec: PipelineSpec) -> tuple[Path, ...]:
-    """Return the files that define the source, the stages and their conditions. Other code is in the config's lines."""
+    """Return the files that define the source, the stages and their conditions. The config's lines cover other code."""
     conditions = [stage.when for stage in spec.stages if isinstance(stage.when, Target)]
     targets = [spec.source.target, *(stage.target for stage in spec.stages), *conditions]
     return find_target_files(targets, spec.config_dir)
@@ -339,7 +339,7 @@ def _find_versions(packages: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _read_path_times() -> tuple[tuple[str, int], ...]:
-    """The folders from which packages are imported, and when an entry of each was last added, renamed or removed."""
+    """Return the import folders, and the time at which an entry in each was last added, renamed or removed."""
     times = []
     for folder in sys.path:
         with contextlib.suppress(OSError):
@@ -349,17 +349,17 @@ def _read_path_times() -> tuple[tuple[str, int], ...]:
 
 @functools.lru_cache(maxsize=1)
 def _map_packages(_path_times: tuple[tuple[str, int], ...]) -> Mapping[str, list[str]]:
-    """The distributions that provide each package. To read it from hundreds of them takes half a second."""
+    """Return the distributions that provide each package. With hundreds of distributions, this takes half a second."""
     return importlib.metadata.packages_distributions()
 
 
-# ------------------------------------------------------------------ of a stage, in a journal
+# ------------------------------------------------------------------ the code of a stage, in a journal
 
 _DIGEST_BYTES: Final = 8
 
 
 def describe_stage_code(spec: PipelineSpec) -> dict[str, tuple[str, str]]:
-    """Return the file and its digest of each stage, and of the source. Those of this package are left out."""
+    """Return the file of the source and of each stage, with its digest. Leaves out the files of this package."""
     targets = {"source": spec.source.target, **{f"stage {stage.name}": stage.target for stage in spec.stages}}
     code: dict[str, tuple[str, str]] = {}
     for place, target in targets.items():
@@ -371,7 +371,7 @@ def describe_stage_code(spec: PipelineSpec) -> dict[str, tuple[str, str]]:
 
 
 def find_changed_code(saved: Mapping[str, str], current: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return the stages whose file has another digest than in `saved`, with the file.
+    """Return the stages, with their file, whose file has another digest than in `saved`.
 
     >>> find_changed_code({"stage a": "12", "stage b": "34"}, {"stage a": ("a.py", "12"), "stage b": ("b.py", "56")})
     ['stage b (b.py)']
@@ -382,16 +382,16 @@ def find_changed_code(saved: Mapping[str, str], current: Mapping[str, tuple[str,
 def _hash_file(file: Path) -> str:
     try:
         return hashlib.blake2b(file.read_bytes(), digest_size=_DIGEST_BYTES).hexdigest()
-    except OSError:  # of a module in an archive
+    except OSError:  # a module in an archive
         return ""
 
 
-# ------------------------------------------------------------------ of the outputs that a stage keeps
+# ------------------------------------------------------------------ the cached outputs of a stage
 
 _FETCH_STAGE: Final = "stagepipe.stages.Fetch"
 _FORMAT_VERSION: Final = 1
 _LINES_OF_ALL: Final = frozenset({"order", "limit", "world_size", "even", "items", "order_points", "stages"})
-"""Lines of a description that do not change what a stage returns for an item."""
+"""Lines of a description that do not change the output of a stage for an item."""
 
 
 def plan_caches(spec: PipelineSpec, plan: Plan) -> Plan:
@@ -405,7 +405,7 @@ def plan_caches(spec: PipelineSpec, plan: Plan) -> Plan:
         return plan
     try:
         items = identify_items(spec.source.target.uses, spec.source.target.arguments)
-    except Exception:  # noqa: BLE001 - the source raises it again in its own process, where it is reported
+    except Exception:  # noqa: BLE001 - the source raises it again in its own process, which reports it
         return plan
     locator = ModuleLocator(import_paths(spec.config_dir))
     processes = tuple(
@@ -433,7 +433,7 @@ def _plan_stage(stage: StagePlan, spec: PipelineSpec, items: ListedItems | None,
 def _compute_fingerprint(
     stage: StagePlan, cache: CacheSpec, spec: PipelineSpec, items: ListedItems | None, locator: ModuleLocator
 ) -> str:
-    """Return the fingerprint of all that decides what a stage returns for an item."""
+    """Return the fingerprint of everything that determines the output of a stage for an item."""
     stages = spec.stages[: stage.index]
     until_here = replace(spec, stages=stages, sinks=())
     description = describe_config(until_here, None, UNSHARDED, with_contents=cache.key is None)
@@ -463,6 +463,6 @@ def _compute_fingerprint(
 
 
 def _describe_settings(stage: StageSpec) -> str:
-    """Describe what else changes a stage's results."""
+    """Describe the other settings that change a stage's results."""
     settings = (stage.name, stage.device, sorted(stage.env.items()), stage.allow_none, stage.mutable)
     return repr(settings if stage.group == 1 else (*settings, stage.group))

@@ -1,7 +1,7 @@
 """The inline engine: runs all stages in the calling process, in order, without transport.
 
-It serves pdb, notebooks, systems other than Linux, and the tests as their oracle: every other engine must yield what it
-yields. It uses the same stages, chains and order points as the workers; only the hops are function calls.
+It serves pdb, notebooks and systems other than Linux. It is also the tests' oracle: all engines must yield its items.
+It uses the same stages, chains and order points as the workers; only the hops are function calls.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from stagepipe.runtime import (
 from stagepipe.timing import StageRegion
 
 _MAX_ITEMS: Final = 64
-"""So many numbers of items are read together. Each item is run when the caller asks for it."""
+"""Number of item numbers that are read together. Each item runs when the caller asks for it."""
 
 _Step = Callable[[], Any]
-"""Runs until something is ready, or ends; returns the next step, None after the last."""
+"""Runs until an item is ready or the step ends. Returns the next step, or None after the last one."""
 
 
 class CallerRun(EngineRun):
-    """A run of which all stages, or those from some process on, run in the calling process.
+    """A run that executes all stages, or all stages from some process on, in the calling process.
 
     A subclass sets `_source_reader` and `_source_identity`.
     """
@@ -70,7 +70,7 @@ class CallerRun(EngineRun):
     _source_identity: SourceIdentity
 
     def __init__(self, plan: Plan, first: ProcessPlan, index: int, *, any_order: bool) -> None:
-        """`first` is the process that dead letters count from, `index` the one that they are written in."""
+        """Dead letters count from process `first`, and are written in the process with this `index`."""
         self.plan = plan
         self._statistics = DeliveryStatistics()
         self._dead_letters = DeadLetterStore(plan, lambda: self.items_in)
@@ -85,17 +85,17 @@ class CallerRun(EngineRun):
         is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self._regions: dict[str, StageRegion] = {}
-        """Of the stages of this process, by their names, as `_stages`."""
+        """The counters of this process's stages, by stage name, as in `_stages`."""
         self._stages: dict[str, StageRunner] = {}
         self._progress = ProgressMeter()
 
     @property
     @abstractmethod
     def items_in(self) -> int:
-        """The items that the source has read."""
+        """The number of items that the source has read."""
 
     def _build_downstream(self, first: int) -> InlineOutput:
-        """Build the processes from number `first` on, the last one first."""
+        """Build the processes from index `first` on, the last one first."""
         downstream: InlineOutput = self._output
         for index in reversed(range(first, len(self.plan.processes))):
             downstream = self._build_process(index, downstream)
@@ -137,14 +137,14 @@ class CallerRun(EngineRun):
             raise limit_error
 
     def get_epoch_length(self) -> int | None:
-        """Return the number of items that an epoch yields; None if it is unknown."""
-        with self._generators.swap_in():  # a sampler may draw to tell its length
+        """Return the number of items in an epoch, or None if it is unknown."""
+        with self._generators.swap_in():  # a sampler may use random numbers for its length
             stages = [stage for process in self.plan.processes for stage in process.stages if stage.index]
             return count_outputs(self._source_reader.declared_items, [self._get_cardinality(each) for each in stages])
 
     def _get_cardinality(self, stage: StagePlan) -> Cardinality:
         runner = self._stages.get(stage.name)
-        if runner is None:  # it runs elsewhere
+        if runner is None:  # the stage runs elsewhere
             runner = StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, make_private_stage_region())
             runner.close()
         return runner.cardinality
@@ -154,11 +154,11 @@ class CallerRun(EngineRun):
             stage.close()
 
     def wait_for_source(self) -> SourceIdentity:
-        """Return what the source read when it was built."""
+        """Return the source's identity at the time when it was built."""
         return self._source_identity
 
     def progress(self, *, detailed: bool = False) -> LiveRun:
-        """Return the progress of the run. It has no details."""
+        """Return the progress of the run. `detailed` has no effect."""
         del detailed
         return self._progress.take(self._statistics.take_snapshot(), self.items_in, self._source_reader.epoch_items)
 
@@ -172,7 +172,7 @@ class InlineRun(CallerRun):
         super().__init__(plan, plan.processes[0], 0, any_order=False)
         self._cpu_started_ns = process_time_ns()
         self._cpu_ns: int | None = None
-        """CPU time of this process during the run, once it is closed."""
+        """CPU time of this process during the run; None until it is closed."""
         self._items_before = 0
         """The items that the source has read in earlier epochs."""
         downstream = self._build_downstream(1)
@@ -185,14 +185,14 @@ class InlineRun(CallerRun):
 
     @property
     def items_in(self) -> int:
-        """The items that the source has read."""
+        """The number of items that the source has read."""
         return self._items_before + self._source_runner.items_done
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         del cursor
         statistics, ready_items, generators = self._statistics, self._output.ready_items, self._generators
-        read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without globals
+        read_clock = perf_counter_ns  # an unfinished iterator may end with the interpreter, after its globals
         own_pid = this_process.pid
         iteration = statistics.outside_clock.begin_iteration()
         step: _Step | None = partial(self._begin_epoch, epoch)
@@ -208,10 +208,10 @@ class InlineRun(CallerRun):
                     except StageError as error:
                         raise make_stage_error(error) from error.cause
                     finally:
-                        if this_process.pid != own_pid:  # what the stages do not watch: Ctrl-C, the begin of an epoch
+                        if this_process.pid != own_pid:  # forks outside stages: on Ctrl-C, or at the start of an epoch
                             end_forked_child(own_pid, "inline run", sys.exc_info()[1])
-                        generators.end(swap)  # outside, the caller's generators are untouched
-                        del swap  # it may hold a generator, which then would not wait
+                        generators.end(swap)  # the caller's random generators are untouched outside of a step
+                        del swap  # it may hold a random generator while the caller has the item
                         ready_ns = read_clock()
                         statistics.wait_ns += ready_ns - began_ns
                     try:
@@ -243,7 +243,7 @@ class InlineRun(CallerRun):
         return self.dead_letters.enforce_limit
 
     def make_record(self) -> RunRecord:
-        """Return what was counted so far; once closed, in the whole run."""
+        """Return the counts so far; after `close`, those of the whole run."""
         self._source_runner.count_shares()
         for stage in self._stages.values():
             stage.flush()
@@ -256,7 +256,7 @@ class InlineRun(CallerRun):
         )
 
     def close(self) -> None:
-        """End the run: its stages are closed, and its clocks stop."""
+        """End the run: close its stages, and stop its clocks."""
         self._close_stages()
         if self._cpu_ns is None:
             self._cpu_ns = process_time_ns() - self._cpu_started_ns

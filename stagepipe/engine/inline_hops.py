@@ -1,6 +1,6 @@
-"""The processes of a plan as function calls: the inline engine runs all of a plan so, another may run some of it.
+"""Processes of a plan as function calls: the inline engine runs all processes this way, and another engine some.
 
-In the process of the caller; the stage process also in the workers of such an engine.
+Runs in the caller's process. `InlineStageProcess` also runs in the workers of such engines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stagepipe.runtime import (
 )
 
 DeadLetterCallback = Callable[[StageRunner, Key, StageError, bytes], None]
-"""Called with an item that failed and is skipped: the stage, the item's key, the error, the lineage."""
+"""Called for a failed, skipped item with its stage, its key, the error and the lineage."""
 
 
 def make_build_error(stage: str, error: BaseException) -> RunError:
@@ -35,30 +35,30 @@ def make_build_error(stage: str, error: BaseException) -> RunError:
 
 
 def make_stage_error(error: StageError) -> RunError:
-    """Return the error that ends the run for one that a stage raised."""
+    """Return the error that ends the run for an error of a stage."""
     item = format_key(error.key)
     run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
     return with_error_type(run_error, name_error_type(error.cause))
 
 
 class InlineOutput:
-    """The end of the chain: holds the items that are ready to be yielded, as (value, samples)."""
+    """The end of the chain: holds items that are ready to be yielded, as (value, samples)."""
 
     def __init__(self, on_dead_letter: DeadLetterCallback, ready_items: deque[tuple[Any, int]] | None = None) -> None:
-        """`ready_items`: those of the end of the chain, for what comes before it."""
+        """`ready_items` is the queue at the end of the chain, shared by earlier outputs."""
         self.ready_items = deque() if ready_items is None else ready_items
         self.on_dead_letter = on_dead_letter
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Take an item; the box is left empty."""
+        """Take an item, and empty the box."""
         del key, meta
         self.ready_items.append((box.pop(), samples))
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
-        """Take the news that a stage dropped an item."""
+        """Take the message that a stage dropped an item."""
 
     def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        """Take the news that an item failed and is skipped."""
+        """Take the message that an item failed and is skipped."""
         if error is not None:
             self.on_dead_letter(stage, key, error, header[1])
 
@@ -66,16 +66,16 @@ class InlineOutput:
         """Take the number of parts of an item."""
 
     def finish_epoch(self) -> None:
-        """End the epoch: what is buffered goes on."""
+        """End the epoch, and pass buffered items on."""
 
     def start_epoch(self, epoch: int) -> None:
-        """Start an epoch, and forget what is left of another."""
+        """Start an epoch, and drop the items of an earlier one."""
         del epoch
-        self.ready_items.clear()  # an epoch that was broken off may have left some
+        self.ready_items.clear()  # an unfinished epoch may have left items
 
 
 class DeliveryOutput(InlineOutput):
-    """The InlineOutput of an inline run."""
+    """The end of the chain in an inline run."""
 
     def add(self, value: Any, key: Key) -> bool:
         """Take an item of one sample."""
@@ -85,14 +85,14 @@ class DeliveryOutput(InlineOutput):
 
 
 def absorb_stages(stages: list[StageRunner], downstream: InlineOutput) -> tuple[list[StageRunner], InlineOutput]:
-    """Return all stages that an item runs through without a buffer between two, from `stages` on, and what follows."""
+    """Return all stages from `stages` on that an item passes without a buffer in between, and the output after them."""
     if type(downstream) is InlineStageProcess and not downstream.is_batched:
         return [*stages, *downstream.stages], downstream.downstream
     return stages, downstream
 
 
 class InlineStageProcess(InlineOutput):
-    """Stage processes, one after the other, as a function call. With `batch`, it buffers items until that is full."""
+    """Consecutive stage processes as a function call. With `batch`, it buffers items until a batch is full."""
 
     def __init__(self, stages: list[StageRunner], downstream: InlineOutput) -> None:
         super().__init__(downstream.on_dead_letter, downstream.ready_items)
@@ -104,10 +104,10 @@ class InlineStageProcess(InlineOutput):
         self.is_batched = self._batch is not None
         self._buffered_items: list[tuple[Key, Any, ItemHeader]] = []
         self._passing_keys: set[Key] = set()
-        """Of the buffered items, those that pass the stage by: they keep their place among the others."""
+        """The buffered items that pass the stage by. They keep their place in the order."""
 
     def start_epoch(self, epoch: int) -> None:
-        """Start an epoch, and forget what is left of another."""
+        """Start an epoch, and drop the items of an earlier one."""
         self._buffered_items.clear()
         self._passing_keys.clear()
         for stage in self.stages:
@@ -115,7 +115,7 @@ class InlineStageProcess(InlineOutput):
         self.downstream.start_epoch(epoch)
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Take an item; the box is left empty."""
+        """Take an item, and empty the box."""
         if self._batch is None:
             self._chain.push(key, box, samples, meta)
             return
@@ -142,13 +142,13 @@ class InlineStageProcess(InlineOutput):
             )
 
     def finish_epoch(self) -> None:
-        """End the epoch: what is buffered goes on."""
+        """End the epoch, and pass buffered items on."""
         self._run_batch()
         self.downstream.finish_epoch()
 
 
 class InlineOrderPoint(InlineOutput):
-    """An order point as a function call. Leaves arrive in order, and nothing is resumed from its cursors."""
+    """An order point as a function call. Leaves arrive in order, and no run resumes from its cursors."""
 
     def __init__(self, stages: list[StageRunner], downstream: InlineOutput, input_segment: int) -> None:
         super().__init__(downstream.on_dead_letter, downstream.ready_items)
@@ -160,20 +160,20 @@ class InlineOrderPoint(InlineOutput):
         self._downstream = downstream
 
     def start_epoch(self, epoch: int) -> None:
-        """Start an epoch, and forget what is left of another."""
+        """Start an epoch, and drop the items of an earlier one."""
         self._grouping.seek(Cursor(), 0)
         for stage in self._stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Take an item; the box is left empty."""
+        """Take an item, and empty the box."""
         self._grouping.add_item(key, box, samples, meta)
         if self._grouping.pending_outputs:
             self._push_outputs()
 
     def add(self, value: Any, key: Key) -> bool:
-        """Take an item of one sample. False where `send_item` must."""
+        """Take an item of one sample. Return False if the item needs `send_item` instead."""
         grouping = self._grouping
         if not self._adds_plainly or len(key) > 1:
             return False
@@ -188,7 +188,7 @@ class InlineOrderPoint(InlineOutput):
             self._chain.push((number,), box, samples, meta)
 
     def finish_epoch(self) -> None:
-        """End the epoch: what is buffered goes on."""
+        """End the epoch, and pass buffered items on."""
         self._grouping.finish_segment()
         self._push_outputs()
         self._downstream.finish_epoch()

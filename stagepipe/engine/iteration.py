@@ -1,6 +1,6 @@
-"""Iterations of a pipeline: a position in an epoch, which epoch is next, and the iteration under way.
+"""Iterations of a pipeline: a position in an epoch, the next epoch, and the current iteration.
 
-In the consumer's process. A pipeline that has not started needs it, so it imports no engine.
+Runs in the consumer's process. A pipeline that has not started uses this module, so it imports no engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EpochPosition:
-    """A position in an epoch, after `items_yielded` items. `cursor` is that of the last item; None at the start."""
+    """A position in an epoch, after `items_yielded` items. `cursor` belongs to the last item; None at the start."""
 
     epoch: int = 0
     items_yielded: int = 0
@@ -29,7 +29,7 @@ class EpochPosition:
 
     @property
     def is_start(self) -> bool:
-        """Whether it is the start of an epoch."""
+        """Whether this is the start of an epoch."""
         return not self.items_yielded and self.cursor is None
 
 
@@ -43,16 +43,16 @@ class SupportsPosition(Protocol):
 
 
 class PipelineState:
-    """What a pipeline knows of its iterations: the next position, and the newest iteration."""
+    """The iterations of a pipeline: the next position, and the newest iteration."""
 
     def __init__(self) -> None:
         """Start with epoch 0."""
         self.next_position = EpochPosition()
         self.closed_reason = ""
-        """The error message of an iteration after the close; empty before."""
+        """The error message for iterations after `close`; empty before."""
         self._newest_iteration: SupportsPosition | None = None
         self.active_iteration: SupportsPosition | None = None
-        """The newest iteration, once it was asked for an item, as long as the next one may be asked for."""
+        """The newest iteration, from its first item request until no more may be requested."""
 
     def begin_iteration(self, iteration: SupportsPosition) -> None:
         """Make `iteration` the newest one. Using an earlier one now raises UsageError."""
@@ -60,9 +60,9 @@ class PipelineState:
         self.active_iteration = None
 
     def activate(self, iteration: SupportsPosition, start: EpochPosition) -> None:
-        """Let `iteration` yield items, the first one after `start`: the next epoch is the one after, unless it was set.
+        """Let `iteration` yield items after `start`. The next epoch is then the following one, unless it was set.
 
-        Raises UsageError if `iteration` is not the newest one, or the pipeline is closed.
+        Raises UsageError if `iteration` is not the newest one, or if the pipeline is closed.
         """
         if self.closed_reason:
             raise UsageError(self.closed_reason)
@@ -76,12 +76,12 @@ class PipelineState:
             self.next_position = EpochPosition(start.epoch + 1)
 
     def close(self, reason: str) -> None:
-        """Let no iteration yield another item: `reason` is its error message."""
+        """Let no iteration yield another item. `reason` is the error message."""
         self.closed_reason = reason
         self.active_iteration = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the next one: from its start, or from its loaded position.
+        """Make `epoch` the next one, from its start or from its loaded position.
 
         Raises UsageError if `epoch` is not an integer from 0 to 2**32 - 1.
         """
@@ -90,7 +90,7 @@ class PipelineState:
             raise UsageError(message)
         if self.next_position.epoch != epoch:
             self.next_position = EpochPosition(epoch)
-        # No epoch is under way, so the state describes the next one.
+        # No epoch is running, so the state describes the next one.
         if self._newest_iteration is not None and self._newest_iteration.has_ended:
             self._newest_iteration = None
 
@@ -100,7 +100,7 @@ class PipelineState:
         self._newest_iteration = self.active_iteration = None
 
     def position(self) -> EpochPosition:
-        """Return the position of the newest iteration, or where the next one will start."""
+        """Return the position of the newest iteration, or the start of the next one."""
         return self.next_position if self._newest_iteration is None else self._newest_iteration.position()
 
 
@@ -109,13 +109,13 @@ _iterators: Final[weakref.WeakSet[EpochIterator]] = weakref.WeakSet()
 
 @atexit.register
 def _end_iterations() -> None:
-    """End what was left half-way: later, the interpreter has cleared the modules that the ends of generators use."""
+    """End unfinished iterations before the interpreter clears the modules that their generators need."""
     for iterator in list(_iterators):
         iterator.end()
 
 
 class IterationState:
-    """The state of one iteration. The pipeline refers to it and not to the iterator, which refers to the pipeline."""
+    """The state of one iteration. The pipeline refers to this and not to the iterator, which refers to the pipeline."""
 
     def __init__(self, run: EngineRun, start: EpochPosition) -> None:
         """Start before the first item."""
@@ -125,7 +125,7 @@ class IterationState:
         self.has_ended = False
 
     def position(self) -> EpochPosition:
-        """Return the position after the last item yielded; at the end of an epoch, the start of the next one."""
+        """Return the position after the last yielded item; at the end of an epoch, the start of the next one."""
         start = self.start
         if self.has_ended:
             return EpochPosition(start.epoch + 1)
@@ -135,10 +135,10 @@ class IterationState:
 
 
 class EpochIterator:
-    """Iterates over an epoch, or the rest of one. It keeps no reference to the items that it has yielded."""
+    """Iterates over an epoch, or the rest of one. It keeps no reference to yielded items."""
 
     def __init__(self, state: IterationState, pipeline_state: PipelineState, pipeline: object) -> None:
-        """Seek to the start position at once. The iterator keeps `pipeline` alive."""
+        """Seek to the start position immediately. The iterator keeps `pipeline` alive."""
         self._state = state
         self._pipeline_state = pipeline_state
         self._pipeline = pipeline
@@ -147,13 +147,13 @@ class EpochIterator:
         if run.committed_cursor is not None and (start.cursor is not None or not start.items_yielded):
             self._generator = run.iter_epoch(start.epoch, start.cursor)
             self._items: Iterator[Any] = self._generator
-        else:  # the state is from or for a run without a cursor: compute the yielded items again
+        else:  # the saved or current run has no cursor: compute the yielded items again
             self._generator = run.iter_epoch(start.epoch)
             self._items = itertools.islice(self._generator, start.items_yielded, None)
         _iterators.add(self)
 
     def end(self) -> None:
-        """End the iteration. One that another thread is in goes on: it ends with the process."""
+        """End the iteration, unless another thread is running it: then it ends with the process."""
         with contextlib.suppress(ValueError):
             self._generator.close()
 

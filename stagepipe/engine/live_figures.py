@@ -1,9 +1,9 @@
-"""The figures of a run while it goes, from its board: in the process of the run, or in that of `stagepipe top`.
+"""The figures of a running run, read from its board: in the process of the run, or in `stagepipe top`.
 
-    board -> read: a LiveRun of counters, one row per process -> take: rates of the last seconds, rows of the user
+    board -> read: a LiveRun of counters, one row per process -> take: rates of the last seconds, rows as in the config
 
-Each figure is one that the run counts anyway, so that a look costs the run nothing. Workers write their counters every
-0.1 s, and not while they are in a stage's function.
+The run keeps all these counters anyway, so reading them costs it nothing. Workers write their counters every 0.1 s, but
+not while they are in a stage's function.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MIN_AVERAGING_NS: Final = 5_000_000_000
 
 
 class RateEstimator:
-    """The rate of a count over the last 5 s, or since the last increase if that is longer ago: a batch may take longer.
+    """The rate of a count over the last 5 s, or since its last increase if that was earlier, as with large batches.
 
     The time before the first count (start-up, imports) is left out.
 
@@ -70,7 +70,7 @@ class RateEstimator:
 
     def __init__(self) -> None:
         self._growth_points: deque[tuple[int, int]] = deque()
-        """(time in ns, count) at each increase; the rate is measured from the first."""
+        """(time in ns, count) at each increase. The rate starts at the first one."""
 
     def update(self, now_ns: int, count: int) -> float:
         """Return the rate per second at `now_ns`. Call it often, with a count that never decreases."""
@@ -86,15 +86,15 @@ class RateEstimator:
 
 
 class ProgressMeter:
-    """The figures of a run without a board, of what it has read and delivered."""
+    """The figures of a run without a board: its read and delivered items."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
+        """Start without readings."""
         self._items_rate = RateEstimator()
         self._samples_rate = RateEstimator()
 
     def take(self, deliveries: DeliverySnapshot, items_in: int, items_total: int | None) -> LiveRun:
-        """Return the run as it is now, with rates of the last seconds."""
+        """Return the current figures, with rates of the last seconds."""
         now_ns = perf_counter_ns()
         return LiveRun(
             elapsed_ns=deliveries.wall_ns,
@@ -128,10 +128,10 @@ _COUNTS: Final = tuple(field for field in SUMMED_FIGURES if field in StageTally.
 """The fields of a row that are sums over its stages."""
 _SUMMED_FIELDS: Final = (*(field for field in _COUNTS if field != "busy_ns"), "rss_bytes", "restarts", "cpu_ns")
 _AVERAGING_NS: Final = 2_000_000_000
-"""Figures of a row are means of 2 s: steady enough to read, and soon those of a change."""
+"""Figures of a row are means over 2 s: steady enough to read, and quick to follow a change."""
 _MIN_GENERATOR_RATIO: Final = 1.05
-"""A stage that sends so many messages for each of its inputs makes several items of one."""
-# The words of the sums of the phases in which a process works on its hops.
+"""A stage that sends at least this many messages per input makes several items from one."""
+# Words of the board that sum the phases in which a process works on its hops.
 _SEND_SUM_WORDS: Final = [
     SEND_PHASES.index(phase) * HISTOGRAM_WORDS + BUCKET_COUNT for phase in ("encode_ns", "copy_ns", "send_ns")
 ]
@@ -141,7 +141,7 @@ _RECEIVE_SUM_WORDS: Final = [
 
 
 class LiveFigures:
-    """The figures of one run. Call `take` now and then; `read` may be called by other threads.
+    """The figures of one run. Call `take` regularly; other threads may call `read`.
 
     >>> figures = LiveFigures.attach(find_runs().runs[0])  # doctest: +SKIP
     >>> figures.take(detailed=True).limited_by  # doctest: +SKIP
@@ -157,13 +157,13 @@ class LiveFigures:
         run_id: str = "",
         pid: int = 0,
     ) -> None:
-        """Take the first look, which later ones are compared with.
+        """Take the first reading, the baseline for later ones.
 
         Args:
             description: The processes and rows of the run.
-            board: Its counters.
-            read_deliveries: Returns what the consumer has counted.
-            run_id: The process and the number of the run in it.
+            board: The board with its counters.
+            read_deliveries: Returns the counters of the consumer.
+            run_id: The process that runs it, and the number of the run in that process.
             pid: The process that consumes the items.
 
         """
@@ -183,12 +183,12 @@ class LiveFigures:
         self._processes: dict[int, psutil.Process] = {}
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
-        self._items_done: int | None = None  # of the epoch
-        self._total_items_done = 0  # of all epochs, without those before a resume
+        self._items_done: int | None = None  # in this epoch
+        self._total_items_done = 0  # in all epochs, without items before a resume
 
     @classmethod
     def attach(cls, run: AttachedRun) -> LiveFigures:
-        """Return the figures of a run of another process."""
+        """Return the figures of a run in another process."""
         words = run.board.delivery_words
         figures = cls(run.description, run.board, lambda: read_deliveries(words), run_id=run.run_id, pid=run.pid)
         figures.take(detailed=True)
@@ -196,13 +196,13 @@ class LiveFigures:
 
     @property
     def regions(self) -> list[Sequence[ProcessRegion]]:
-        """The counters on the board of each process's workers."""
+        """The counters on the board, for each worker of each process."""
         return [reader.regions for reader in self._readers[:-1]]
 
     # ------------------------------------------------------------------ counters
 
     def read(self) -> LiveRun:
-        """Return the counters as they are now, without rates: one row per process of the plan, then the consumer."""
+        """Return the current counters without rates: one row per process of the plan, then the consumer."""
         board, description = self._board, self.description
         deliveries = self._read_deliveries()
         source = self._readers[0].regions[0]
@@ -240,12 +240,12 @@ class LiveFigures:
         )
 
     def read_rows(self) -> LiveRun:
-        """Return the counters as they are now, without rates, by the rows of the user."""
+        """Return the current counters without rates, with one row per row of the config."""
         return self._fold(self.read())
 
     @property
     def _has_ended(self) -> bool:
-        """Whether the run has ended, or its process has."""
+        """Whether the run or its process has ended."""
         return self._board.has_ended or (self._pid != 0 and self._find_process(self._pid) is None)
 
     def _read_consumer(self, deliveries: DeliverySnapshot) -> LiveStage:
@@ -264,10 +264,10 @@ class LiveFigures:
             queue_ns=int(words[QUEUE_SUM_WORD]),
         )
 
-    # ------------------------------------------------------------------ rates, and the rows of the user
+    # ------------------------------------------------------------------ rates, and the rows of the config
 
     def take(self, *, detailed: bool = False) -> LiveRun:
-        """Return the run as it is now, with rates of the last seconds; `detailed`: percentiles and memory too."""
+        """Return the current figures with rates of the last seconds; with `detailed`, also percentiles and memory."""
         run = self._count_items_done(self.read())
         points = self._points
         points.append(run)
@@ -290,7 +290,7 @@ class LiveFigures:
         )
 
     def _note_change(self, run: LiveRun) -> LiveWorkerChange | None:
-        """Return the last change of a number of workers that the looks have seen."""
+        """Return the last change in a number of workers between two readings."""
         workers = {stage.name: stage.workers for stage in run.stages}
         for stage, after in workers.items():
             before = self._last_workers.get(stage, after)
@@ -300,7 +300,7 @@ class LiveFigures:
         return self._last_change
 
     def _count_items_done(self, run: LiveRun) -> LiveRun:
-        """Count the items that are through the first segment; None while the run seeks."""
+        """Count the items that have left the first segment. The count is unknown during a seek."""
         items_done = self._board.read_consumed(0, self._board.generation)
         if items_done is not None:
             if self._items_done is not None:
@@ -348,14 +348,14 @@ class LiveFigures:
         return None
 
     def _measure_rss_bytes(self, pid: int) -> int:
-        """The resident memory. Not the proportional: for that the kernel walks all pages, and holds the worker up."""
+        """Return the resident memory. For proportional memory, the kernel would walk all pages and delay the worker."""
         process = self._find_process(pid) if pid else None
         with contextlib.suppress(psutil.Error):
             return int(process.memory_info().rss) if process is not None else 0
         return 0
 
     def _fold(self, run: LiveRun) -> LiveRun:
-        """Return the rows that the user wrote: the inner processes of a source or a sink are one."""
+        """Merge the rows of the inner processes of a source or sink, so that rows match the config."""
         members = zip(self.description.rows, run.stages, strict=True)
         return replace(
             run,
@@ -372,7 +372,7 @@ def _is_dormant(region: ProcessRegion) -> bool:
 
 
 def compare_looks(first: LiveStage, last: LiveStage, known: LiveStage | None) -> LiveStage:
-    """Return a row with its rates and shares between two looks. If all its workers were in a function: as last `known`.
+    """Return a row with rates and shares between two readings, or `known` if all its workers were in a function.
 
     >>> compare_looks(LiveStage(name="a"), LiveStage(name="a", covered_ns=10**9, busy_ns=9 * 10**8, items=3), None).busy
     0.9
@@ -398,9 +398,9 @@ def compare_looks(first: LiveStage, last: LiveStage, known: LiveStage | None) ->
 
 
 def count_in_source_items(description: RunDescription, run: LiveRun) -> tuple[LiveStage, ...]:
-    """Return the rows of a run with their items and rates in source items: a batch of 32 counts 32 times.
+    """Return the rows of a run with items and rates in source items: a batch of 32 counts 32 times.
 
-    A part of a sink and what a generator yields count by the mean so far. What a filter drops is dropped.
+    The outputs of a generator and the parts of a sink count by the mean ratio so far. Dropped items do not count.
     """
     factor, scaled = 1.0, []
     for index, (stage, hop) in enumerate(zip(run.stages, (*run.hops, None), strict=True)):
@@ -417,7 +417,7 @@ def count_in_source_items(description: RunDescription, run: LiveRun) -> tuple[Li
 
 
 class _ProcessReader:
-    """Reads the counters of the workers of one process. It looks up its words once: they are read often."""
+    """Reads the counters of the workers of one process. It finds its words once, because it reads them often."""
 
     def __init__(self, regions: Sequence[ProcessRegion]) -> None:
         self.regions = regions
@@ -432,7 +432,7 @@ class _ProcessReader:
             StageTally.from_counters(name, [sum(each) for each in zip(*of_stage, strict=True)])
             for name, of_stage in zip(process.rows, counters, strict=True)
         )
-        workers = [region.read_counters() for region in self.regions]  # at once: indexing a region takes longer
+        workers = [region.read_counters() for region in self.regions]  # all counters at once: indexing is slower
         states = [worker[ProcessCounter.PROCESS_STATE] for worker in workers]
         present = sum(map(is_present, states))
         ready = present - states.count(ProcessState.STARTING)
@@ -456,7 +456,7 @@ class _ProcessReader:
             workers=present,
             min_workers=process.min_workers,
             max_workers=process.max_workers,
-            is_starting=ready < min(present, process.workers),  # not while a worker is added
+            is_starting=ready < min(present, process.workers),  # an added worker that starts does not count
             ready_workers=ready,
             restarts=sum(
                 [max(each[ProcessCounter.INCARNATION] - each[ProcessCounter.PLANNED_STARTS], 0) for each in workers]
@@ -488,7 +488,7 @@ class _ProcessReader:
         )
 
     def read_hop(self, source: str, target: str) -> LiveHop:
-        """Return the hop that its workers send on."""
+        """Return the output hop of the workers."""
         counts = {field: self.sum(counter) for field, counter in _HOP_COUNTERS.items()}
         messages = sum(count for field, count in counts.items() if field.endswith("_messages"))
         return replace(LiveHop(source=source, target=target, messages=messages), **counts)
@@ -499,7 +499,7 @@ class _ProcessReader:
 
 
 def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
-    """Return one row for the processes of a source, a stage or a sink: the shares of the one that works most."""
+    """Merge the processes of a source, stage or sink into one row, with the shares of the busiest process."""
     main = max(stages, key=lambda stage: (stage.work, stage.workers, stage.busy_ns))
     widest = max(stages, key=lambda stage: stage.workers)
     counts = [each for stage in stages for each in stage.stages]
@@ -514,7 +514,7 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
         ready_workers=widest.ready_workers,
         is_starting=any(stage.is_starting for stage in stages),
         items=stages[-1].items,
-        items_per_s=stages[0 if main.kind == "sink" else -1].items_per_s,  # parts end now and then
+        items_per_s=stages[0 if main.kind == "sink" else -1].items_per_s,  # a sink finishes parts too rarely for a rate
         queued=stages[0].queued,
         run_ns=max((stage.run_ns for stage in stages), key=lambda run_ns: run_ns.p50),
         stages=tuple(_add_counts(list(group)) for _, group in groupby(counts, lambda each: each.name)),
@@ -523,13 +523,13 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
 
 
 def _add_counts(counts: Sequence[StageTally]) -> StageTally:
-    """Add what the inner stages of a row have counted; its items are those that the last one finished."""
+    """Sum the counts of a row's inner stages. The row's items are the items that the last stage finished."""
     fields = (*_COUNTS, "passed_by")
     return replace(counts[-1], **{field: sum(getattr(each, field) for each in counts) for field in fields})
 
 
 def _compare_histograms(first: Histogram, last: Histogram) -> LivePercentiles:
-    """The percentiles of what came between two looks; of all if nothing did."""
+    """Return the percentiles of the values between two readings, or of all values if there are no new ones."""
     recent = last - first
     histogram = recent if recent.count else last
     return LivePercentiles(p50=histogram.percentile_ns(50), p99=histogram.percentile_ns(99))

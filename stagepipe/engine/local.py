@@ -59,10 +59,10 @@ _log = logging.getLogger("stagepipe")
 
 
 class TraceOutput:
-    """The trace of one run: notes both clocks at its start, and at its end writes the file."""
+    """The trace of one run: reads both clocks at its start, and writes the file at its end."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError if no file can be written at `path`; its folder is made."""
+        """Raises UsageError if no file can be written at `path`. Creates its folder."""
         self._path = path
         self.is_written = False
         check_output_file("trace", path)
@@ -76,7 +76,7 @@ class TraceOutput:
         record: RunRecord,
         started_ns: int,
     ) -> None:
-        """Write the file. One that cannot be written, because the disk is full, is a warning: the run is over."""
+        """Write the file. If that fails, for instance on a full disk, only log a warning, because the run is over."""
         data = TraceData(
             name=plan.name,
             pid=os.getpid(),
@@ -111,7 +111,7 @@ class TraceOutput:
 
 
 def read_clocks() -> ClockReading:
-    """Read both clocks at the same time, as nearly as one can."""
+    """Read both clocks at almost the same time."""
     readings = []
     for _ in range(_CLOCK_READINGS):
         before_ns = perf_counter_ns()
@@ -130,20 +130,20 @@ _FIXES_BY_ERRNO = {
     "or set fewer `workers`",
     errno.EFBIG: "set a smaller `memory`, or raise the limit of file sizes (`ulimit -f`)",
 }
-"""What to change if the start fails with this error."""
+"""The fix for a start that fails with this error."""
 
 
 def _start_metrics_server(outputs: RunOutputs) -> MetricsServer | None:
     if outputs.prometheus is None:
         return None
-    from stagepipe.engine.metrics import MetricsServer  # only here: with Prometheus's client
+    from stagepipe.engine.metrics import MetricsServer  # imported late: it needs the Prometheus client
 
     return MetricsServer(*outputs.prometheus)
 
 
 @contextmanager
 def _explain_start_errors(plan: Plan) -> Iterator[None]:
-    """Raise UsageError if a system limit is too low for the plan, RunError if the start hits one all the same."""
+    """Raise UsageError if a system limit is too low for the plan, or RunError if the start reaches one anyway."""
     check_plan_limits(plan)
     if not plan.is_probe:
         for warning in find_memory_warnings(plan, detect_machine().memory_bytes):
@@ -165,7 +165,7 @@ class LocalRun(EngineRun):
     def __init__(
         self, plan: Plan, on_output: OutputCallback = forward_output, outputs: RunOutputs | None = None
     ) -> None:
-        """Start the workers; what they print and log goes to `on_output`.
+        """Start the workers. `on_output` gets the text that they print and log.
 
         Raises UsageError if a system limit is too low for the plan or `outputs` cannot be used, and RunError if the
         workers cannot start.
@@ -197,7 +197,7 @@ class LocalRun(EngineRun):
         self._last_figures = LiveRun()
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
-        """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts at once.
+        """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts immediately.
 
         Iterating raises RunError if the run fails.
         """
@@ -209,11 +209,11 @@ class LocalRun(EngineRun):
             self._supervisor.dead_letters.enforce_limit()
 
     def get_epoch_length(self) -> int | None:
-        """Return the number of items that an epoch yields; None if it is unknown. Waits until all stages are built."""
+        """Return the number of items in an epoch, or None if unknown. Waits until all stages are built."""
         return self._supervisor.wait_for_epoch_length()
 
     def wait_for_source(self) -> SourceIdentity | None:
-        """Return what the source read when it was built, which this waits for; None if the run has failed before."""
+        """Wait until the source is built, and return its identity; None if the run has failed before."""
         return self._supervisor.wait_for_source()
 
     @property
@@ -222,7 +222,7 @@ class LocalRun(EngineRun):
         return self._consumer.committed_cursor
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
-        """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
+        """Return the lease on the block that holds these bytes of a yielded item, or None if they are in no block."""
         return self._consumer.find_lease(address, nbytes)
 
     @property
@@ -231,26 +231,26 @@ class LocalRun(EngineRun):
         return self._supervisor.dead_letters
 
     def progress(self, *, detailed: bool = False) -> LiveRun:
-        """Return the figures of the run as it is; those at its end once it has ended."""
+        """Return the current figures of the run, or its last ones once it has ended."""
         if not self._is_closed:
             self._last_figures = self._figures.take(detailed=detailed)
         return self._last_figures
 
     def count_files(self, files: int) -> None:
-        """Let progress and report say how many files sinks have written in this run."""
+        """Set the number of files that sinks have written in this run, for progress and report."""
         self._consumer.statistics.files = files
 
     def abort_epoch(self, error: RunError) -> None:
-        """End the current epoch from another thread: its iteration raises `error`."""
+        """End the current epoch from another thread; its iteration raises `error`."""
         self._supervisor.abort_epoch(error)
 
     def cancel_epoch(self) -> None:
-        """End the current epoch from another thread because no more items are wanted. The run has not failed."""
+        """End the current epoch from another thread because no more items are needed. The run does not fail."""
         self._supervisor.abort_epoch(EpochCancelledError("the epoch was cancelled: no more items are wanted"))
 
     @property
     def item_digests(self) -> dict[str, dict[Key, ItemDigestEvent]]:
-        """What a determinism check has recorded, by process name and item."""
+        """The digests of a determinism check, by process name and item."""
         return self._supervisor.item_digests
 
     def share_memory(self) -> MemoryHandle:
@@ -258,21 +258,21 @@ class LocalRun(EngineRun):
         return self._consumer.share_memory()
 
     def read_figures(self) -> LiveRun:
-        """Return the counters of the run as they are now, with a row for each process of the plan."""
+        """Return the current counters of the run, with a row for each process of the plan."""
         return self._figures.read()
 
     @property
     def regions(self) -> Sequence[Sequence[ProcessRegion]]:
-        """The counters on the board of each process's workers."""
+        """The counters on the board, for each worker of each process."""
         return self._figures.regions
 
     @property
     def probe_samples(self) -> Mapping[int, Sequence[ProbeSample]]:
-        """What a probe run has measured, by the number of the worker."""
+        """The measurements of a probe, by process index."""
         return self._supervisor.probe_samples
 
     def make_record(self) -> RunRecord:
-        """Return what was counted so far; once closed, in the whole run.
+        """Return the counts so far; after `close`, those of the whole run.
 
         Raises UsageError if the close was interrupted before the counters were read.
         """
@@ -285,11 +285,11 @@ class LocalRun(EngineRun):
         return self._count_record()
 
     def _list_pids(self) -> dict[int, int]:
-        """The processes of the workers by process index; one that is restarted takes its predecessor's place."""
+        """Return the process ids of the workers, by process index. A restarted worker replaces its predecessor."""
         return {index: worker.pid for index, worker in list(self._supervisor.workers.items())}
 
     def _count_record(self) -> RunRecord:
-        """Make the record from the counters as they are, and from what the monitor has measured last."""
+        """Make the record from the current counters and the last measurements of the monitor."""
         self._consumer.flush()
         board = self._supervisor.board
         record = make_run_record(
@@ -307,7 +307,7 @@ class LocalRun(EngineRun):
         )
         if self.plan.is_probe:
             return record
-        from stagepipe.forecast import estimate_changes  # only here: a run needs it at its end
+        from stagepipe.forecast import estimate_changes  # imported late: a run needs it only at its end
 
         return replace(record, what_if=estimate_changes(self.plan, record))
 
@@ -333,13 +333,13 @@ class LocalRun(EngineRun):
             self.has_written_trace = self._trace_output.is_written
 
     def _start_scaler(self) -> None:
-        from stagepipe.engine.scaling import RunScaler  # only here: it imports the forecast
+        from stagepipe.engine.scaling import RunScaler  # imported late: it imports the forecast
 
         scaler = RunScaler(self._supervisor, self._figures, self._consumer.statistics.take_snapshot)
         self._supervisor.call_regularly(scaler.check)
 
     def _start_series(self) -> SeriesRecorder:
-        workers = self._supervisor.workers  # not `self`: the cycle would keep the board's descriptor open
+        workers = self._supervisor.workers  # not `self`: a cycle would keep the board's descriptor open
         return SeriesRecorder(
             self._figures.read,
             lambda: [worker.pid for worker in list(workers.values())],
@@ -379,11 +379,11 @@ class LocalRun(EngineRun):
                     self._series.stop()
             finally:  # also after a second Ctrl-C
                 self._supervisor.close()
-            self._is_closed = True  # also if no record could be made: what it would count is released
+            self._is_closed = True  # even without a record: its counters are released
             self._consumer.release_references()
 
     def close_unattended(self) -> None:
-        """Close the run when its pipeline is gone, or at the interpreter's exit.
+        """Close the run when its pipeline is garbage, or when the interpreter exits.
 
         Only a daemon thread can still iterate then. It waits for the end of the process.
         """

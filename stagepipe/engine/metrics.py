@@ -1,7 +1,7 @@
-"""The metrics of a run, read from its board when Prometheus asks, and the server that it asks.
+"""The metrics of a run, read from its board at each Prometheus scrape, and the HTTP server for them.
 
-Names and units follow https://prometheus.io/docs/practices/naming: seconds, bytes, and `_total` for what only grows.
-In the process that uses the pipeline.
+Names and units follow https://prometheus.io/docs/practices/naming: seconds, bytes, and `_total` for counters.
+Runs in the process that uses the pipeline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stagepipe.runtime import RunDescription, RunTimings, WorkerChange
 from stagepipe.timing import Histogram, bucket_index
 
 BUCKET_BOUNDS_S: Final = tuple(float(f"{digit}e{exponent}") for exponent in range(-6, 3) for digit in (1, 2.5, 5))[:25]
-"""Bounds of all histograms, 1 us to 100 s: fixed, so that the series of all runs and stages can be summed."""
+"""Bucket bounds of all histograms, 1 us to 100 s. They are fixed, so series of all runs and stages can be summed."""
 
 _RUN_METRICS: Final = (
     ("source_items", "items_sent", "Items that the source has sent."),
@@ -38,20 +38,20 @@ _RUN_METRICS: Final = (
     ("consumer_wait_seconds", "consumer_wait_ns", "Time that the consumer waited for an item."),
     ("consumer_busy_seconds", "consumer_busy_ns", "Time that the consumer worked on items."),
 )
-"""Name, field of `LiveRun`, and text. What the field has in ns the metric has in seconds."""
+"""Name, field of `LiveRun`, and text. Fields in ns become metrics in seconds."""
 _STAGE_METRICS: Final = tuple((each.metric, each.field, each.text) for each in COUNT_COLUMNS if each.metric)
-"""Of `StageTally`."""
+"""Metrics from `StageTally`."""
 _PROCESS_METRICS: Final = (
     ("process_starved_seconds", "starved_ns", "Time of all workers waiting for input."),
     ("process_blocked_seconds", "blocked_ns", "Time of all workers waiting for the next process."),
     ("process_cpu_seconds", "cpu_ns", "CPU time of all workers."),
 )
-"""Of `LiveStage`."""
+"""Metrics from `LiveStage`."""
 _HOP_METRICS: Final = (
     ("hop_messages", "transport", ("pipe", "shared_memory", "mixed"), "Messages over the hop."),
     ("hop_bytes", "kind", ("inline", "copied", "zero_copy"), "Bytes over the hop, by how they travelled."),
 )
-"""Of `LiveHop`: the fields are named `pipe_messages` to `zero_copy_bytes`."""
+"""Metrics from the fields `pipe_messages` to `zero_copy_bytes` of `LiveHop`."""
 _GAUGES: Final = (
     ("shared_memory_bytes", "shared_memory_bytes", "Shared memory in use."),
     ("shared_memory_limit_bytes", "shared_memory_limit_bytes", "The most shared memory that the run may use."),
@@ -63,7 +63,7 @@ _HOP_PHASES: Final = (
 
 
 class RunCollector(Collector):
-    """Collects the metrics of one run: of its live figures, and its histograms."""
+    """Collects the metrics of one run from its live figures and histograms."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class RunCollector(Collector):
         take_timings: Callable[[], RunTimings],
         worker_changes: Sequence[WorkerChange] = (),
     ) -> None:
-        """The functions read the board; they are called at each scrape, on a thread of the server.
+        """The functions read the board. Each scrape calls them, on a thread of the server.
 
-        `worker_changes` are those of the run, which adds to them.
+        `worker_changes` is the run's own list, which grows.
         """
         self._description = description
         self._read_rows = read_rows
@@ -82,9 +82,9 @@ class RunCollector(Collector):
         self._worker_changes = worker_changes
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics as they are now."""
+        """Yield the current values of all metrics."""
         run, timings = self._read_rows(), self._take_timings()
-        rows = [row for row in run.stages if row.stages]  # without a consumer that is no stage
+        rows = [row for row in run.stages if row.stages]  # without a consumer, which is not a stage
         stages = [((stage.name,), stage) for row in rows for stage in row.stages]
         yield from self._fill(CounterMetricFamily, _RUN_METRICS, (), [((), run)])
         yield from self._fill(GaugeMetricFamily, _GAUGES, (), [((), run)])
@@ -106,7 +106,7 @@ class RunCollector(Collector):
         yield from self._collect_histograms(timings)
 
     def _count_worker_changes(self, rows: Sequence[LiveStage]) -> Metric:
-        """Return the changes of the rows whose workers follow the work."""
+        """Return the worker changes of the rows with a variable number of workers."""
         text = "Workers that a stage got (up) or gave up (down) while the run went on."
         family = CounterMetricFamily("stagepipe_worker_changes", text, labels=("pipeline", "stage", "direction"))
         done = Counter((change.stage, change.delta) for change in self._worker_changes if change.done_ns)
@@ -118,7 +118,7 @@ class RunCollector(Collector):
 
     def _collect_histograms(self, timings: RunTimings) -> Iterator[Metric]:
         histograms: dict[str, Histogram] = {}
-        for process in self._description.processes:  # of a row with inner stages, the one that takes longest
+        for process in self._description.processes:  # a row with several inner stages shows the slowest one
             for stage, row in zip(process.stages, process.rows, strict=True):
                 histogram = timings.stages[stage].run_histogram
                 histograms[row] = max(histograms.get(row, histogram), histogram, key=lambda each: each.sum_ns)
@@ -161,7 +161,7 @@ class RunCollector(Collector):
 
 
 def count_below_bounds(histogram: Histogram) -> list[tuple[float, int]]:
-    """Return for each bound, in seconds, how many durations are below it, to 2 %; the last bound is infinite.
+    """Return the number of durations below each bound in seconds, within 2 %; the last bound is infinite.
 
     >>> count_below_bounds(Histogram.from_values_ns([500, 3_000_000]))[0]
     (1e-06, 1)
@@ -177,21 +177,21 @@ def _format_bound(bound_s: float) -> str:
 
 
 _POLL_INTERVAL_S: Final = 0.1
-"""How long the end of a run waits for the server, at most."""
+"""Maximum time that the end of a run waits for the server."""
 _REQUEST_TIMEOUT_S: Final = 10
 _log = logging.getLogger("stagepipe")
 
 
 class MetricsServer:
-    """An HTTP server for one collector, on threads of its own; `close` ends it."""
+    """An HTTP server for one collector, on its own threads. `close` ends it."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Listen, with no metrics yet. Port 0: a free one, which the log names. Raises UsageError if that fails."""
+        """Listen, without metrics. Port 0 picks a free port and logs it. Raises UsageError if listening fails."""
         self._registry = CollectorRegistry()
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             server_class = type("_Server", (_ThreadingServer,), {"address_family": family})
-            with fork_lock:  # a child that inherits the socket must know it
+            with fork_lock:  # a forked child must know the socket that it inherits
                 self._server: WSGIServer = make_server(
                     host, port, make_wsgi_app(self._registry), server_class, _Handler
                 )
@@ -205,7 +205,7 @@ class MetricsServer:
             ) from None
         self.port: int = self._server.server_port
         shown_host = f"[{host}]" if ":" in host else host
-        log = _log.info if port else _log.warning  # a port that nobody has named must be seen
+        log = _log.info if port else _log.warning  # users must see an automatic port
         log("metrics for Prometheus: http://%s:%d/metrics", shown_host, self.port)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_INTERVAL_S,), name="stagepipe-metrics", daemon=True
@@ -213,7 +213,7 @@ class MetricsServer:
         self._thread.start()
 
     def serve(self, collector: Collector) -> None:
-        """Answer with what `collector` collects, from now on."""
+        """Serve the metrics of `collector` from now on."""
         self._registry.register(collector)
 
     def close(self) -> None:
@@ -223,16 +223,16 @@ class MetricsServer:
         self._thread.join()
 
     def abandon_in_child(self) -> None:
-        """Close the socket: a child that kept it open would keep the port."""
+        """Close the socket in a forked child, which would otherwise keep the port open."""
         self._server.socket.close()
 
 
 class _ThreadingServer(ThreadingMixIn, WSGIServer):
-    daemon_threads = True  # a client that stalls must not keep the run
+    daemon_threads = True  # a stalled client must not keep the run alive
 
 
 class _Handler(WSGIRequestHandler):
     timeout = _REQUEST_TIMEOUT_S
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the standard library
-        """Log nothing: a scrape every few seconds is no news."""
+        """Log nothing, because Prometheus scrapes every few seconds."""

@@ -1,6 +1,6 @@
-"""Runs a probe: items go through real workers until each stage is measured.
+"""Runs a probe: sends items through real workers until each stage is measured.
 
-Its sinks write to a temporary folder where they can.
+Built-in sinks and sinks with workers write to a temporary folder.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _BUILT_IN_SINKS: Final = "stagepipe.sinks"
 _FOLDER_ARGUMENT: Final = "path"
 _COPY_BYTES: Final = 1 << 20
 _MAX_SHARD_BYTES: Final = 64 << 20
-"""The shard of a probe begins again at this size: it is measured, never read."""
+"""Size at which the shard of a probe starts over: it is measured, never read."""
 _MAX_WRITTEN_ITEMS: Final = 2048
-"""Items that sinks of this process write in a probe: it may go on to reach a stage, and its folder must not grow."""
+"""Maximum items that this process's sinks write. A probe may run long to reach a stage; this limits its folder."""
 
 
 class ProbeSinks:
-    """Takes what a probe yields: items for sinks of this process, or the parts that workers have written.
+    """Takes the output of a probe: items for the sinks of this process, or parts that workers have written.
 
     Workers write to `folder`, which is empty.
     """
@@ -51,7 +51,7 @@ class ProbeSinks:
         *,
         runs_all: bool,
     ) -> None:
-        """`runs_all`: `item_sinks` and `part_sinks` are all sinks of the run."""
+        """`runs_all` means that `item_sinks` and `part_sinks` are all sinks of the run."""
         self.folder: Final = folder
         self._item_sinks = item_sinks
         self._runs_all = runs_all
@@ -77,7 +77,7 @@ class ProbeSinks:
 
     @property
     def mean_ns(self) -> float | None:
-        """The mean time of the sinks of this process, without the first if there are several; None if not known."""
+        """Mean time of this process's sinks per item, without the first of several; None if a sink does not run."""
         if not self._runs_all:
             return None
         if not self._item_sinks:
@@ -86,7 +86,7 @@ class ProbeSinks:
 
     @property
     def mean_waiting_ns(self) -> float:
-        """What of that time is no CPU time of this process."""
+        """The part of `mean_ns` that is not CPU time of this process."""
         return _average_later(self._waits_ns)
 
     def close(self) -> None:
@@ -96,18 +96,18 @@ class ProbeSinks:
 
     @property
     def part_samples(self) -> tuple[tuple[PartSample, ...], ...]:
-        """The parts of each sink with workers."""
+        """The measured parts of each sink with workers."""
         return tuple(tuple(collector.samples) for collector in self._collectors)
 
 
 def _average_later(durations_ns: Sequence[int]) -> float:
-    """The mean without the first, if there are several."""
+    """Return the mean, leaving out the first value if there are several."""
     later_ns = durations_ns[1:] or durations_ns
     return sum(later_ns) / max(len(later_ns), 1)
 
 
 class _PartCollector:
-    """Makes one shard of a sink's parts, as a run does, and measures it. Nothing is made durable: a run rarely does."""
+    """Assembles a sink's parts into one shard, as a run does, and measures it. Skips the rare fsync of a run."""
 
     def __init__(self, sink: PartSink, folder: Path, index: int) -> None:
         self._sink = sink
@@ -124,7 +124,7 @@ class _PartCollector:
         started_ns = perf_counter_ns()
         copy_ns = 0
         path = None if record.file is None else self._folder / record.file
-        if path is not None and path.is_file():  # a folder of files is only moved
+        if path is not None and path.is_file():  # a run moves a folder of files without reading it
             self._sink.prepare_part(path, self._kept)
             copy_ns = self._append(path) if self._sink.appends else 0
         collect_ns = perf_counter_ns() - started_ns
@@ -143,7 +143,7 @@ class _PartCollector:
         )
 
     def _append(self, path: Path) -> int:
-        """Append a part to the shard; return how long the copy took."""
+        """Append a part to the shard, and return the time of the copy."""
         if self._file is None:
             self._file = self._shard_path.open("w+b")
             self._sink.begin_shard(self._file, self._kept)
@@ -164,9 +164,10 @@ class _PartCollector:
 
 @contextmanager
 def open_probe_sinks(plan: Plan, *, runs_all: bool) -> Iterator[ProbeSinks]:
-    """Build the sinks of a plan to write to a temporary folder. A sink that is neither built in nor has workers is not.
+    """Build the sinks of a plan, writing to a temporary folder. Skips custom sinks without workers.
 
-    `runs_all`: such sinks are built too, as the config says. Raises RunError for a sink that cannot be built.
+    With `runs_all`, it builds those too, with the arguments in the config. Raises RunError for a sink that cannot be
+    built.
     """
     has_writers = any(process.first_stage.sink_path for process in plan.processes)
     writers = [sink for sink in plan.sinks if sink.writes_parts and has_writers]
@@ -184,7 +185,7 @@ def open_probe_sinks(plan: Plan, *, runs_all: bool) -> Iterator[ProbeSinks]:
 
 
 def _writes_to_folder(target: Target) -> bool:
-    """Whether a sink is built in and writes to a folder that an argument names."""
+    """Return whether a sink is built in and has an argument that names its output folder."""
     uses = target.uses
     name = uses if isinstance(uses, str) else getattr(uses, "__module__", "")
     return name.startswith(_BUILT_IN_SINKS) and _FOLDER_ARGUMENT in target.arguments
@@ -206,17 +207,17 @@ def _build(target: Target, arguments: Any, config_dir: Path | None) -> Any:
 
 
 _MAX_PROBE_S = 60.0
-"""Time after which a probe ends in any case. It starts when all workers are ready, and stands still while a stage is in
-its first call, which may load a model. One item is in flight at a time, so 60 s bring a batch of 256 through stages
-that take 0.2 s an item. The user waits for it."""
+"""Time after which a probe always ends. The clock starts when all workers are ready, and stops during the first call of
+a stage, which may load a model. One item is in flight at a time, so 60 s bring a batch of 256 through stages that take
+0.2 s per item. The user waits for the probe."""
 
 _MAX_LOADING_S = 300.0
-"""The most time of first calls that does not count: 15 GB from a network file system at 50 MB/s. It may be a hang."""
+"""Maximum time of first calls that does not count: 15 GB from a network file system at 50 MB/s. It may be a hang."""
 
 _MIN_WARM_SOURCE_ITEMS = 5
 _MIN_WARM_ITEMS = 2
-"""The pipeline is warm once each stage has had this many items: the first may load libraries or a model on its way.
-A sink writes its first part several times."""
+"""Items that each stage must process before the pipeline is warm, because its first item may load libraries or a model.
+One part is enough for a sink, which writes its first part several times."""
 
 _POLL_INTERVAL_S = 0.02
 
@@ -226,17 +227,17 @@ class ProbeTimeLimitError(RunError):
 
 
 class ProbeLength(Enum):
-    """How long a probe goes on once the pipeline is warm, in seconds: it has then measured enough."""
+    """Seconds that a probe continues once the pipeline is warm. After that it has measured enough."""
 
-    BRIEF = 0.5  # before a run: items of its own come soon, so it does not wait for the first batch either
+    BRIEF = 0.5  # before a run: its own items come soon, so the probe does not wait for a first output
     FULL = 5.0
 
 
 def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL, *, runs_all_sinks: bool = False) -> ProbeFigures:
-    """Run the plan's stages on its first items: a few, or, in a full probe, as many as it takes to reach all stages.
+    """Run the plan's stages on its first items: a few, or in a full probe enough to reach all stages.
 
-    Sinks with workers, and built-in ones, write to a temporary folder. `runs_all_sinks`: the others run as well, and
-    what they write stays. Raises RunError if a stage fails, and ReadOnceError (a RunError) if the source can be read
+    Sinks with workers, and built-in sinks, write to a temporary folder. With `runs_all_sinks`, the other sinks run too,
+    and their output stays. Raises RunError if a stage fails, and ReadOnceError (a RunError) if the source can be read
     only once.
     """
     load_meter = CpuLoadMeter()
@@ -252,7 +253,7 @@ def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL, *, runs_all_si
                     del item
             except ProbeTimeLimitError:
                 pass
-            probe_results = _collect_results(run)  # before the workers end: the kernel forgets their CPU times
+            probe_results = _collect_results(run)  # before the workers end, while the kernel knows their CPU times
             other_cpus = load_meter.measure_other_cpus()
         return ProbeFigures(
             record=run.make_record(),
@@ -268,7 +269,7 @@ def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL, *, runs_all_si
 
 
 def _collect_results(run: LocalRun) -> dict[str, ProbeResult]:
-    """Return what the processes have measured so far, by process name. Each has one worker."""
+    """Return the measurements of the processes so far, by process name. Each process has one worker."""
     return {
         process.name: ProbeResult(
             items=tuple(sample.item for sample in samples),
@@ -283,14 +284,14 @@ def _collect_results(run: LocalRun) -> dict[str, ProbeResult]:
 
 
 class ProbeClock:
-    """Ends a probe that has measured enough, or that takes too long. Its thread calls `tick`."""
+    """Ends a probe that has measured enough or takes too long. A thread calls `tick`."""
 
     def __init__(self, run: LocalRun, length: ProbeLength, enough_items: int | None) -> None:
-        """`enough_items`: the probe need not read more of the source once the pipeline is warm. None: no matter."""
+        """`enough_items` is the number of source items that is enough once the pipeline is warm; None for no number."""
         self.probed_s = 0.0
         """Time since all workers were ready, without first calls."""
         self.items_before: dict[str, int] = {}
-        """For each stage that has had items: how many the source had sent before its first."""
+        """Source items sent before a stage's first item, for each stage that has had one."""
         self._run = run
         self._length = length
         self._enough_items = enough_items
@@ -299,7 +300,7 @@ class ProbeClock:
         self._warm_s = 0.0
 
     def tick(self) -> bool:
-        """Count the time since the last call. Whether the probe is to end."""
+        """Count the time since the last call. Return whether the probe must end."""
         now_s = monotonic()
         elapsed_s, self._ticked_at_s = now_s - self._ticked_at_s, now_s
         figures = self._run.read_figures()
@@ -319,7 +320,7 @@ class ProbeClock:
         return has_enough or self._warm_s > self._length.value
 
     def _note_first_items(self, figures: LiveRun) -> None:
-        """Note stages that have items since the last look. What they have had meanwhile was not before their first."""
+        """Note the stages with items since the last call. Items that they had meanwhile were not before their first."""
         for process, row in list(zip(self._run.plan.processes, figures.stages, strict=False))[1:]:
             for stage, tally in zip(process.stages, row.stages, strict=True):
                 if tally.items:
@@ -330,7 +331,7 @@ class ProbeClock:
 def limit_duration(
     run: LocalRun, length: ProbeLength = ProbeLength.FULL, enough_items: int | None = None
 ) -> Iterator[ProbeClock]:
-    """Abort the run when its time is over: its iteration raises RunError."""
+    """Abort the run when its time is over; its iteration then raises RunError."""
     clock = ProbeClock(run, length, enough_items)
     probe_ended = threading.Event()
 
@@ -350,19 +351,19 @@ def limit_duration(
 
 
 def _has_enough(plan: Plan, figures: LiveRun, source_items: int) -> bool:
-    """Whether each stage has had the items that come of so many source items if none is dropped or passes by."""
+    """Return whether each stage has had its items of `source_items` source items, if none is dropped or passes by."""
     needed = source_items
     if figures.items_sent < needed:
         return False
     for process, row in list(zip(plan.processes, figures.stages, strict=False))[1:]:
-        if any(tally.items < needed - 1 for tally in row.stages):  # one is in flight
+        if any(tally.items < needed - 1 for tally in row.stages):  # one item is in flight
             return False
         needed //= process.first_stage.items_per_output
     return True
 
 
 def _is_in_first_call(worker: ProcessRegion) -> bool:
-    """Whether a worker processes an item in a stage that has not finished any: it may be loading a model."""
+    """Return whether a worker processes an item in a stage that has finished none: it may be loading a model."""
     if not worker[ProcessCounter.CURRENT_ITEM_PLUS_ONE] and not any(slot.key for slot in worker.slots):
         return False
     stage = worker.stage_region(worker[ProcessCounter.CURRENT_STAGE])
@@ -370,7 +371,7 @@ def _is_in_first_call(worker: ProcessRegion) -> bool:
 
 
 def _is_warm(plan: Plan, figures: LiveRun, length: ProbeLength) -> bool:
-    """Whether every stage has had items. A full probe also waits for the first item that comes out at the end."""
+    """Return whether every stage has had items. A full probe also waits for the first item at the end."""
     if figures.items_sent < _MIN_WARM_SOURCE_ITEMS or (length is ProbeLength.FULL and not figures.items_out):
         return False
     roles = [process.role for process in plan.processes]

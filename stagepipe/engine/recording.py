@@ -1,6 +1,7 @@
-"""Makes the record of a run from its plan, its live figures and what a monitor has seen.
+"""Makes the record of a run from its plan, its live figures and the measurements of a monitor.
 
-The monitor follows a run while it goes: its workers' memory and waits, and other programs' load. All else is pure.
+The monitor measures a running run: the memory and CPU waits of its workers, and the load of other programs. All other
+code is pure.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from stagepipe.timing import Histogram, SlowItemRow, StageCounter, StageRegion
 
 @dataclass(frozen=True)
 class WorkerUsage:
-    """The resident and the proportional memory (RSS, PSS) of a worker, in bytes, and its time waiting for a CPU."""
+    """The resident and proportional memory (RSS, PSS) of a worker in bytes, and its time waiting for a CPU."""
 
     rss_bytes: int = 0
     pss_bytes: int = 0
@@ -65,18 +66,18 @@ class WorkerUsage:
 
 
 class RunMonitor:
-    """Measures the processes of one run now and then."""
+    """Measures the processes of one run at certain times."""
 
     def __init__(self) -> None:
         self.usage_by_process: dict[int, WorkerUsage] = {}
-        """As last measured, by process index."""
+        """The last measurement, by process index."""
         self.machine_load: dict[str, Any] = {}
-        """The fields of the record about the load of the machine, as last measured; see `RunRecord.other_cpus`."""
+        """The last values of the record's fields about the load of the machine; see `RunRecord.other_cpus`."""
         self._load_meter = CpuLoadMeter()
         self._first_periods = read_throttling()
 
     def sample_usage(self, pids: Mapping[int, int]) -> None:
-        """Measure each worker that runs, by process index, the load of other programs, and the use of the CPU quota.
+        """Measure each live worker, by process index, the load of other programs, and the use of the CPU quota.
 
         Call it before the workers end.
         """
@@ -99,7 +100,7 @@ MAX_SLOW_ITEMS = 10
 
 
 def make_consumer_report(deliveries: DeliverySnapshot) -> ConsumerReport:
-    """Return the consumer's times of what was delivered."""
+    """Return the consumer's times."""
     return ConsumerReport(
         wait_ns=deliveries.wait_ns,
         busy_ns=deliveries.busy_ns,
@@ -109,7 +110,7 @@ def make_consumer_report(deliveries: DeliverySnapshot) -> ConsumerReport:
 
 
 def make_common_fields(plan: Plan, deliveries: DeliverySnapshot, stages: Sequence[StageRecord]) -> dict[str, Any]:
-    """Return the fields of a `RunRecord` that are made alike on every engine."""
+    """Return the fields of a `RunRecord` that are the same for every engine."""
     return {
         "name": plan.name,
         "config_sha256": plan.config_sha256,
@@ -131,9 +132,9 @@ def make_common_fields(plan: Plan, deliveries: DeliverySnapshot, stages: Sequenc
 def make_stage_record(
     stage: StagePlan, tally: StageTally, run_histogram: Histogram, *, workers: int, wall_ns: int, **fields: Any
 ) -> StageRecord:
-    """Make the record of a stage from what its workers have counted.
+    """Return the record of a stage from the counts of its workers.
 
-    `fields` are those of `StageRecord` that an engine measures in its own way.
+    `fields` are the fields of `StageRecord` that each engine measures in its own way.
     """
     waits = {"starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
     return StageRecord(
@@ -163,18 +164,18 @@ def make_run_record(  # noqa: PLR0913 - one parameter for each source of figures
     worker_changes: tuple[WorkerChangeRecord, ...] = (),
     **fields: Any,
 ) -> RunRecord:
-    """Make the record of a run that is under way or has ended.
+    """Return the record of a running or finished run.
 
     Args:
-        plan: What it runs.
+        plan: The plan of the run.
         figures: Its counters, with a row for each process.
-        deliveries: What has come out.
+        deliveries: The counters of the consumer.
         timings: The histograms of its stages and hops.
         restarts: The deaths of workers.
         stalls: The stalls that a seek has ended.
-        monitor: What has followed it.
-        memory_pressures: For each segment, what `Board.read_memory_pressure` returns.
-        worker_changes: How the numbers of workers have changed, by the names of processes.
+        monitor: The monitor of the run.
+        memory_pressures: For each segment, the result of `Board.read_memory_pressure`.
+        worker_changes: The changes in the numbers of workers, by process name.
         fields: Other fields of the record.
 
     """
@@ -182,7 +183,7 @@ def make_run_record(  # noqa: PLR0913 - one parameter for each source of figures
     changed = {change.stage: change.workers for change in worker_changes if not change.failure}
     stages = _make_stage_records(plan, figures, timings, crashes, monitor.usage_by_process, changed=changed)
     hops = make_hop_records(plan, figures, timings)
-    from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
+    from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # imported late: a run needs it only at its end
 
     return RunRecord(
         **make_common_fields(plan, deliveries, stages),
@@ -215,9 +216,9 @@ def make_inline_record(
     cpu_ns: int,
     **fields: Any,
 ) -> RunRecord:
-    """Make the record of an inline run. `regions` are those of its stages, by name; `fields` are others of the record.
+    """Return the record of an inline run. `regions` are the counters of its stages, by name; `fields` are other fields.
 
-    A stage waits while the others have their turn, so its shares are of the time of the whole loop.
+    A stage waits while other stages run, so its shares refer to the time of the whole loop.
     """
     loop_ns = deliveries.wait_ns + deliveries.busy_ns
     stages = []
@@ -257,7 +258,7 @@ def make_inline_record(
 
 
 def _compute_window_items(segment: SegmentPlan, hops: Sequence[HopRecord]) -> int:
-    """The items that may be in flight: more than the window where it is automatic and they take little memory."""
+    """Return the number of items that may be in flight; small items may exceed an automatic window."""
     item_bytes = sum(
         (hop.bytes.copied + hop.bytes.zero_copy) / hop.messages.total for hop in hops if hop.messages.total
     )
@@ -265,7 +266,7 @@ def _compute_window_items(segment: SegmentPlan, hops: Sequence[HopRecord]) -> in
 
 
 def _find_memory_pressure(plan: Plan, memory_pressures: Sequence[tuple[int, int] | None]) -> MemoryPressure | None:
-    """The first segment whose window did not fit into `memory`."""
+    """Return the first segment whose window did not fit into `memory`, or None."""
     for segment, pressure in zip(plan.segments, memory_pressures, strict=True):
         if pressure is not None:
             item_bytes, fitting_items = pressure
@@ -281,7 +282,7 @@ def _find_memory_pressure(plan: Plan, memory_pressures: Sequence[tuple[int, int]
 def _make_restart_reports(
     restarts: Sequence[WorkerRestart], stalls: Sequence[StallRestart]
 ) -> tuple[WorkerRestartReport, ...]:
-    """The deaths and the stalls that led to a restart, oldest first."""
+    """Return the deaths and stalls that led to a restart, oldest first."""
     reports = [
         (
             restart.death.died_at_ns,
@@ -310,7 +311,7 @@ def _make_restart_reports(
 def make_worker_changes(
     plan: Plan, changes: Sequence[tuple[WorkerChange, float]], started_ns: int
 ) -> tuple[WorkerChangeRecord, ...]:
-    """Return the changes of numbers of workers, each with its measured gain. The run began at `started_ns`."""
+    """Return the changes in numbers of workers, with their measured gains. The run began at `started_ns`."""
     return tuple(
         WorkerChangeRecord(
             at_ns=change.asked_ns - started_ns,
@@ -345,7 +346,7 @@ def _make_stage_records(
             "workers": changed.get(process.name, row.workers),
             "min_workers": row.min_workers,
             "max_workers": row.max_workers,
-            # The source has one worker, which is there as long as the others together.
+            # The source has one worker, which lives as long as the run.
             "mean_workers": round(row.wall_ns / max(figures.stages[0].wall_ns, 1), 2)
             if process.name in changed
             else 0.0,
@@ -372,16 +373,16 @@ def _make_stage_records(
 
 
 _PROCESS_FIELDS = ("worker_loads", "wall_ns", "starting_ns", "starved_ns", "blocked_ns", "cpu_ns")
-"""What only the first stage of a process records, as the row of the process has it."""
+"""Fields of a process's row that only the record of its first stage has."""
 
 
 def make_fused_fields(process: ProcessPlan, tally: StageTally) -> dict[str, Any]:
-    """Return the fields of a record of a fused stage: it shares the process, never waits, and has no memory apart."""
+    """Return the record fields of a fused stage, which shares its process and has no waits or memory of its own."""
     return {"wall_ns": tally.busy_ns, "fused_into": process.name}
 
 
 def find_slowest_items(plan: Plan, rows_by_stage: Mapping[str, Sequence[SlowItemRow]]) -> tuple[SlowItem, ...]:
-    """Return the slowest of the items that each stage has kept, the slowest first."""
+    """Return the slowest of the items that each stage has kept, slowest first."""
     slow_items = [
         SlowItem(item=str(row.item), stage=stage.row, run_ns=row.run_ns, queue_ns=row.queue_ns, label=row.label)
         for process in plan.processes
@@ -392,7 +393,7 @@ def find_slowest_items(plan: Plan, rows_by_stage: Mapping[str, Sequence[SlowItem
 
 
 def make_hop_records(plan: Plan, figures: LiveRun, timings: RunTimings) -> tuple[HopRecord, ...]:
-    """Return all hops in pipeline order, including those between fused stages."""
+    """Return all hops in pipeline order, including hops between fused stages."""
     records = []
     for hop_number, (process, row) in enumerate(zip(plan.processes, figures.stages, strict=False)):
         for (source, target), tally in zip(pairwise(process.stages), row.stages[1:], strict=True):
@@ -402,7 +403,7 @@ def make_hop_records(plan: Plan, figures: LiveRun, timings: RunTimings) -> tuple
 
 
 def make_call_record(source: str, target: str, message_count: int, reason: str) -> HopRecord:
-    """Return the record of a hop between two stages of one process. It has no cost."""
+    """Return the record of a hop within one process. It has no cost."""
     return HopRecord(
         source=source,
         target=target,
@@ -466,7 +467,7 @@ def _make_transport(
 
 
 def _make_prediction(estimate: HopCostEstimate, pickling_ns: int) -> CostPrediction:
-    """Return the predicted and measured costs of a message, with pickling as measured."""
+    """Return the predicted and measured costs of a message, both with measured pickling."""
     median_ns = estimate.predicted_median_ns + pickling_ns
     measured_median_ns = estimate.measured_median_ns + pickling_ns
     return CostPrediction(

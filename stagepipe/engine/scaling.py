@@ -1,6 +1,6 @@
-"""Lets a run move workers where they are needed: reads it twice a second, and asks `forecast.ScalingPolicy`.
+"""Moves workers between stages during a run: reads the run about twice a second, and asks `forecast.ScalingPolicy`.
 
-On the supervisor's thread, at most 0.3 % of a CPU. An error here never ends a run: it goes on with the workers it has.
+Uses at most 0.3 % of a CPU, on the supervisor's thread. An error here never ends a run: it keeps its current workers.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
 _INTERVAL_NS: Final = 450_000_000
 _SETTLED_INTERVAL_NS: Final = 950_000_000
-"""A little less than half a second and a second: the supervisor's thread looks after things twice a second."""
+"""A little less than half a second and one second, because the supervisor's thread calls `check` twice a second."""
 
 _TEST_INTERVAL_NS: Final = 20_000_000
 _SLOW_INTERVAL_NS: Final = 10_000_000_000
-"""What takes a millisecond to read, as the memory, is read so often."""
+"""Interval for slow readings, such as memory, which take about a millisecond."""
 
 _log = logging.getLogger("stagepipe")
 
 
 class ScalingDecider(Protocol):
-    """Decides about the workers of a run."""
+    """Decides on the workers of a run."""
 
     def decide(self, sample: ScalingSample) -> Decision | None:
-        """Return the change to make now; None for none."""
+        """Return the change to make now, or None."""
 
 
 class PolicyOverride:
-    """The policy that tests put in the place of the own one, for the runs that this process starts; None: the own."""
+    """A policy that tests use instead of `ScalingPolicy` for runs that this process starts; None for no override."""
 
     policy: ScalingDecider | None = None
 
 
 class RunScaler:
-    """Decides for one run. `check` is called on the supervisor's thread, several times a second."""
+    """Decides for one run. The supervisor's thread calls `check` several times a second."""
 
     def __init__(
         self, supervisor: Supervisor, figures: LiveFigures, read_deliveries: Callable[[], DeliverySnapshot]
     ) -> None:
-        """`figures` reads the run's board, `read_deliveries` what the consumer has counted."""
+        """`figures` reads the run's board, and `read_deliveries` the consumer's counters."""
         self._supervisor = weakref.ref(supervisor)
         self._figures = figures
         self._read_deliveries = read_deliveries
@@ -63,18 +63,18 @@ class RunScaler:
         self._free_memory_bytes = 0
         self._max_cpus = budget.cpus
         self._worker_memory_bytes = (0,) * len(plan.processes)
-        self._settled_changes = 0  # of the changes of the run, those that are complete
+        self._settled_changes = 0  # the number of leading worker changes that are complete
 
     def check(self) -> None:
-        """Decide, if it is time."""
+        """Decide, if a decision is due."""
         now_ns = perf_counter_ns()
         supervisor = self._supervisor()
         if now_ns < self._due_ns or self._policy is None or supervisor is None:
             return
         try:
             self._decide(self._policy, supervisor, now_ns)
-            self._due_ns = now_ns + self._choose_interval_ns()  # after it: a shift may have begun
-        except Exception:  # noqa: BLE001 - any error: the run needs no other workers than it has
+            self._due_ns = now_ns + self._choose_interval_ns()  # after the decision, which may find a shift
+        except Exception:  # noqa: BLE001 - any error: the run can go on with its current workers
             self._policy = None
             _log.exception("the numbers of workers stay as they are from now on, because of an error")
 
@@ -129,6 +129,6 @@ class RunScaler:
 
 
 def _find_start_ns(changes: list[WorkerChange], group: int) -> int:
-    """Return how long the last worker that was added to a group took to start; 0 if there was none."""
+    """Return the start-up time of the last worker that was added to a group; 0 if there was none."""
     times_ns = (c.done_ns - c.asked_ns for c in reversed(changes) if c.group == group and c.delta > 0 and c.done_ns)
     return next(times_ns, 0)

@@ -1,6 +1,6 @@
-"""Records how a run goes over time: a thread of the caller's process that samples the board.
+"""Records a run over time: a thread of the caller's process samples the board every 0.25 s.
 
-It reads counters that the workers write anyway, every 0.25 s; of a long run it keeps every second, fourth ... sample.
+The workers write these counters anyway. In a long run, the recorder keeps every second, fourth, ... sample.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PSS_INTERVAL_NS = 10_000_000_000
 _GAIN_WINDOW_NS = 5_000_000_000
 _MIN_GAIN_TIME_NS = 1_000_000_000
 _MIN_GAIN_ITEMS = 8
-"""The rate after a change of workers is that of this time; none is told of less time or fewer items."""
+"""The gain of a change compares rates over these times. With less time or fewer items, no gain is reported."""
 _MAX_PSS_SHARE = 0.0005
-"""The kernel walks all pages of a worker for its PSS, some milliseconds: at most this share of the time."""
+"""Maximum fraction of the time for measuring PSS: the kernel takes some milliseconds to walk a worker's pages."""
 
 
 class SeriesRecorder:
-    """Samples a run until it is stopped. `take_sample` and `list_pids` may be called from its thread.
+    """Samples a run until it is stopped. Its thread calls `take_sample` and `list_pids`.
 
     >>> recorder = SeriesRecorder(take_sample, list_pids)  # doctest: +SKIP
     >>> recorder.stop()  # doctest: +SKIP
@@ -47,13 +47,13 @@ class SeriesRecorder:
     ) -> None:
         self._take_sample = take_sample
         self._list_pids = list_pids
-        self._changes = changes  # of the run, which adds to them
+        self._changes = changes  # the run's own list, which grows
         self._gains: dict[int, float] = {}
-        """Of the changes that are known, by the time at which they were asked for."""
+        """Measured gains of changes, by the time of their request."""
         self._lock = threading.Lock()
         self._first_sample = take_sample()
         self._samples: list[LiveRun] = []
-        now_ns = perf_counter_ns()  # the first after a second or two, not while the workers start
+        now_ns = perf_counter_ns()  # measure memory after a second or two, not while the workers start
         self._rss = _MemoryCurve(_RSS_INTERVAL_NS, now_ns + _RSS_INTERVAL_NS)
         self._pss = _MemoryCurve(_PSS_INTERVAL_NS, now_ns + 2 * _RSS_INTERVAL_NS)
         self._interval_ns = _INTERVAL_NS
@@ -63,7 +63,7 @@ class SeriesRecorder:
         self._thread.start()
 
     def add_sample(self) -> None:
-        """Take a sample now, besides those at the intervals."""
+        """Take a sample now, in addition to the regular ones."""
         with self._lock:
             if len(self._samples) == _MAX_SAMPLES:
                 del self._samples[::2]
@@ -79,9 +79,9 @@ class SeriesRecorder:
         self._thread.join()
 
     def list_changes(self) -> list[tuple[WorkerChange, float]]:
-        """Return the changes of workers so far, those of one decision together, and what each has gained.
+        """Return the changes of workers so far, and the gain of each; changes by one decision are merged.
 
-        The gain is 0 if it cannot be told.
+        The gain is 0 if it is unknown.
         """
         with self._lock:
             changes = merge_changes(self._changes)
@@ -91,7 +91,7 @@ class SeriesRecorder:
             ]
 
     def _measure_gains(self, now_ns: int) -> None:
-        """Measure the gain of each change once its time is over, before its samples are thinned."""
+        """Measure the gain of each change at the end of its window, before its samples are thinned out."""
         if not self._changes:
             return
         changes = merge_changes(self._changes)
@@ -108,7 +108,7 @@ class SeriesRecorder:
         return max(_GAIN_WINDOW_NS, 2 * self._interval_ns)
 
     def to_series(self, plan: Plan, started_ns: int) -> Series:
-        """Return the series so far. `started_ns`: the time of `perf_counter_ns` at which the run began."""
+        """Return the series so far. `started_ns` is the start of the run, as a value of `perf_counter_ns`."""
         with self._lock:
             samples = [self._first_sample, *self._samples]
             rss, pss = list(self._rss.points), list(self._pss.points)
@@ -136,7 +136,7 @@ class SeriesRecorder:
             self.add_sample()
 
     def _measure_memory(self, now_ns: int) -> None:
-        """Measure the RSS and the PSS of all workers, where it is time for them."""
+        """Measure the RSS and the PSS of all workers if they are due."""
         if self._rss.is_due(now_ns):
             self._rss.add(now_ns, self._sum_memory(lambda process: process.memory_info().rss))
         if self._pss.is_due(now_ns):
@@ -148,7 +148,7 @@ class SeriesRecorder:
     def _sum_memory(self, measure: Callable[[psutil.Process], int]) -> int:
         total_bytes = 0
         for pid in self._list_pids():
-            with contextlib.suppress(psutil.Error):  # it has just ended
+            with contextlib.suppress(psutil.Error):  # the worker has just ended
                 if pid not in self._processes:
                     self._processes[pid] = psutil.Process(pid)
                 total_bytes += measure(self._processes[pid])
@@ -156,7 +156,7 @@ class SeriesRecorder:
 
 
 class _MemoryCurve:
-    """At most `_MAX_SAMPLES` points of ns and bytes: when they are full, every second one goes."""
+    """At most `_MAX_SAMPLES` points of (ns, bytes). When full, it drops every second point."""
 
     def __init__(self, interval_ns: int, first_ns: int) -> None:
         self.interval_ns = interval_ns
@@ -171,7 +171,7 @@ class _MemoryCurve:
         if len(self.points) == _MAX_SAMPLES:
             del self.points[::2]
             self.interval_ns *= 2
-        if nbytes:  # 0: the workers have ended
+        if nbytes:  # 0 means that the workers have ended
             self.points.append((now_ns, nbytes))
 
 
@@ -193,9 +193,9 @@ def _make_stage_series(name: str, samples: Sequence[LiveStage]) -> StageSeries:
 
 
 def merge_changes(changes: Sequence[WorkerChange]) -> list[WorkerChange]:
-    """Return the changes with those as one that a decision has made one after the other."""
+    """Merge consecutive changes that one decision has made."""
     merged: list[WorkerChange] = []
-    for change in list(changes):  # the supervisor's thread adds to them
+    for change in list(changes):  # the supervisor's thread appends to the list
         last = merged[-1] if merged else None
         if last is not None and change.cause is last.cause and not last.failure and not change.failure:
             merged[-1] = replace(last, workers=change.workers, delta=last.delta + change.delta, done_ns=change.done_ns)
@@ -205,11 +205,11 @@ def merge_changes(changes: Sequence[WorkerChange]) -> list[WorkerChange]:
 
 
 def measure_gain(samples: Sequence[LiveRun], changes: Sequence[WorkerChange], number: int, window_ns: int) -> float:
-    """Return how much faster a stage was after a change of its workers than before; 0.5: half as fast again.
+    """Return the relative increase in a stage's rate after a change of its workers; 0.5 means 50% faster.
 
-    What came before is the shortest time of a second or more with enough items to tell: the change may answer a shift
-    of the load that was not much earlier. What came after is `window_ns`. Both end at other changes of the run; 0 if
-    that leaves too little.
+    The rate before comes from the shortest time of at least a second with enough items, because the change may answer a
+    shift of load that began shortly before. The rate after covers `window_ns`. Both times end at other changes of the
+    run. Returns 0 if too little time is left.
     """
     change, group = changes[number], changes[number].group
     if change.failure or not change.done_ns:
@@ -228,7 +228,7 @@ def measure_gain(samples: Sequence[LiveRun], changes: Sequence[WorkerChange], nu
 
 
 def _measure_rate(samples: Sequence[LiveRun], group: int, begin_ns: int, end_ns: int) -> float:
-    """Return the items per ns of a process between two times, from its first item on; 0 if the samples cannot tell."""
+    """Return a process's items per ns between two times, from its first item on; 0 if there are too few samples."""
     inside = [sample for sample in samples if begin_ns <= sample.taken_at_ns <= end_ns and sample.stages[group].items]
     if not inside or inside[-1].taken_at_ns - inside[0].taken_at_ns < _MIN_GAIN_TIME_NS:
         return 0.0
@@ -237,9 +237,9 @@ def _measure_rate(samples: Sequence[LiveRun], group: int, begin_ns: int, end_ns:
 
 
 def divide_by_covered_time(samples: Sequence[LiveStage], count: Callable[[LiveStage], int]) -> list[float]:
-    """Return for each interval what was counted in it, divided by the time of all workers that this is about.
+    """Return the increase of a count in each interval, divided by the time of all workers that it covers.
 
-    An interval at whose end nothing new was written, because the workers were in a function, has the value of the next.
+    Workers write nothing while they are in a function. An interval without new counts gets the value of the next one.
     """
     values: list[float] = []
     last_written, waiting_intervals = samples[0], 0
@@ -255,8 +255,8 @@ def divide_by_covered_time(samples: Sequence[LiveStage], count: Callable[[LiveSt
 def trace_queued(samples: Sequence[LiveRun], index: int) -> tuple[float, ...]:
     """Return the mean number of messages that waited for process `index` in each interval; the consumer is the last.
 
-    A message is counted when it is received, but it waited before: the waits of those of an interval are spread over
-    the time from their mean wait before it to its end. What has not been received yet is not known to wait.
+    A message counts when it is received, but it waited before. The waits in an interval are spread evenly over the time
+    from one mean wait before the interval to its end. Messages that are still waiting do not count.
     """
     edges_ns = np.array([sample.taken_at_ns for sample in samples], np.float64)
     queued_ns = np.zeros(len(samples) - 1)

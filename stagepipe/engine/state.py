@@ -1,18 +1,18 @@
-"""The state of a pipeline: a position as a state dict and back, or why a state does not fit. Pure.
+"""The state of a pipeline: converts a position to a state dict and back, and explains misfits of a state. Pure.
 
-A state dict is small and flat; its values are numbers and strings. It has the same keys at any position of any epoch,
-so `torch.distributed.checkpoint` can fill one from another. The position of a rank has the rank in its key, so that one
-rank's is never taken for another's, and the states of all ranks merge into one.
+A state dict is small and flat; its values are numbers and strings. It has the same keys at every position of every
+epoch, so `torch.distributed.checkpoint` can load one into another. The key of a position contains its rank, so the
+positions of two ranks cannot be confused, and the states of all ranks merge into one.
 
-A state comes from a checkpoint or a file, which may be damaged or edited. Everything is checked before anything runs.
+A state comes from a checkpoint or a file, which may be damaged or edited. The code checks it before a run starts.
 
-The state of all ranks can be divided among another number of them. Item i of the source's order belongs to rank
-i % world_size. If the ranks have consumed the first P items together, rank r of a new world starts with the first of
-its own items from P on, and nothing is lost or doubled. The outputs of an order point are numbered by rank in the same
-way, so no two get the same seed.
+The states of all ranks can be resharded to another number of ranks. Item i of the source's order belongs to rank
+i % world_size. If the old ranks together have consumed the first P items, rank r of the new world starts at its first
+item from P on, so no item is lost or repeated. The outputs of an order point are numbered by rank in the same way, so
+no two outputs get the same seed.
 
-A state is compared by the lines of the config (`stagepipe.engine.identity`), which say what comes out and in which
-order. Workers, transport and memory are not part of them: they may change between a save and a resume.
+Two configs are compared by their lines (`stagepipe.engine.identity`), which describe the items and their order. The
+lines leave out workers, transport and memory, which may change between a save and a resume.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from stagepipe.fingerprint import find_differences, get_unknown_reason
 from stagepipe.plan import Shard
 
 STATE_VERSION: Final = 1
-"""Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
+"""Version of the state dict. Raise it when the code can no longer read states of an earlier version."""
 
 _MAX_SHOWN_CHARS: Final = 80
-"""Characters of an unexpected value that a message shows."""
+"""Maximum characters of an unexpected value in a message."""
 
 _Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_ITEM_NUMBER)]
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 
 class _SavedCursor(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """A `Cursor` with the ranges of its numbers. Workers decode cursors with each item, so `Cursor` has none."""
+    """A `Cursor` with checked ranges. `Cursor` has no checks, because workers decode one with each item."""
 
     upstream: _SavedCursor | None = None
     item: _Number = 0
@@ -72,19 +72,19 @@ class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
     items: _Number
     cursor: _SavedCursor | None
     source: SourceIdentity | None = None
-    """What the source read; None at the start of an epoch, and in a state of an earlier version."""
+    """The identity of the source; None at the start of an epoch, and in states of earlier versions."""
     skipped: SkipCount | None = None
-    """What `max_skipped` has counted up to the position, in all runs of the job; None: nothing, or not counted."""
+    """The count of `max_skipped` up to the position, over all runs of the job; None if nothing was counted."""
 
 
 class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON of a stream's own state: that of the stream, of its iterator, or of both."""
+    """The JSON of a stream's own state: the state of the stream, of its iterator, or of both."""
 
     stream: Any = msgspec.UNSET
     iterator: Any = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        """Raise ValueError where both are missing."""
+        """Raise ValueError if both are missing."""
         if self.stream is self.iterator is msgspec.UNSET:
             raise ValueError("the state of the stream is empty")
 
@@ -93,7 +93,7 @@ _STREAM_STATE_DECODER: Final = msgspec.json.Decoder(_SavedStreamState)
 
 
 def check_state_dict(state_dict: Any) -> None:
-    """Raise UsageError unless this is a state dict of this version, with values of the right types."""
+    """Raise UsageError unless `state_dict` is a state of this version with values of the right types."""
     if not isinstance(state_dict, Mapping) or "version" not in state_dict or "config" not in state_dict:
         found = f"keys {sorted(map(str, state_dict))}" if isinstance(state_dict, Mapping) else type(state_dict).__name__
         raise _make_error(f"(found {_shorten(found)})")
@@ -107,12 +107,12 @@ def check_state_dict(state_dict: Any) -> None:
 
 
 def decode_config(state_dict: Mapping[str, Any]) -> dict[str, str]:
-    """Return the description of the config that a state was saved with. Raises UsageError if it is damaged."""
+    """Return the description of the config at the time of the save. Raises UsageError if it is damaged."""
     return _decode("config", state_dict["config"], msgspec.json.Decoder(dict[str, str]).decode)
 
 
 def decode_world_size(state_dict: Mapping[str, Any], default: int) -> int:
-    """Return the number of ranks of the run that was saved; `default` where it is missing. Raises UsageError."""
+    """Return the number of ranks of the saved run, or `default` if missing. Raises UsageError if it is invalid."""
     world_size = state_dict.get("world_size", default)
     if type(world_size) is not int or world_size < 1:
         raise _make_error(f"(`world_size` is {_shorten(repr(world_size))})")
@@ -120,9 +120,9 @@ def decode_world_size(state_dict: Mapping[str, Any], default: int) -> int:
 
 
 def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> EpochPosition:
-    """Return the position under `rank_key`, in a pipeline with so many order points.
+    """Return the position under `rank_key`, in a pipeline with `order_points` order points.
 
-    Raises UsageError if it is damaged, or if it has more cursors than the pipeline has order points.
+    Raises UsageError if the position is damaged, or has more cursors than the pipeline has segments.
     """
     saved = _decode(rank_key, state_dict[rank_key], msgspec.json.Decoder(SavedPosition).decode)
     depth = 0
@@ -157,10 +157,10 @@ def _shorten(text: str) -> str:
 
 
 def reshard_position(positions: Sequence[EpochPosition], shard: Shard, order_points: Sequence[str]) -> EpochPosition:
-    """Return the position of `shard` after all that the ranks of a run have consumed; `positions` are theirs, in order.
+    """Return the position of `shard` after all items that the old ranks have consumed. `positions` are in rank order.
 
     `order_points` are the names of the pipeline's order points. Raises UsageError, with the rank, if a rank has stopped
-    in the middle of an item or of a group, or if the ranks have not consumed a common part of the order.
+    inside an item or a group, or if the ranks have not consumed a common prefix of the order.
 
     >>> old = [EpochPosition(0, 2, Cursor(None, 2)) for _ in range(3)]  # ranks 0 to 2 have consumed items 0 to 5
     >>> [reshard_position(old, Shard(rank, 4), ()).cursor.item for rank in range(4)]  # 8, 9, 6, 7 come next
@@ -182,7 +182,7 @@ def reshard_position(positions: Sequence[EpochPosition], shard: Shard, order_poi
 
 
 def _get_segment_positions(rank: int, position: EpochPosition, order_points: Sequence[str]) -> list[int]:
-    """Return how many items of each segment a rank has consumed. Raises UsageError for a part of one."""
+    """Return the number of items that a rank has consumed in each segment. Raises UsageError for a part of an item."""
     if position.cursor is None and position.items_yielded:
         raise UsageError(
             f"the state of rank {rank} was saved by an inline pipeline, which does not know its position in the "
@@ -202,7 +202,7 @@ def _get_segment_positions(rank: int, position: EpochPosition, order_points: Seq
 
 
 def _name_open_part(cursor: Cursor, stage: str) -> str:
-    """Return what a rank has delivered only in part, "" for nothing. `stage` groups the items of the segment."""
+    """Return the thing that a rank has delivered only in part, or "". `stage` groups the items of the segment."""
     if cursor.emitted_count:
         return f"a group of stage {stage}"
     if cursor.emitted_keys or cursor.replay_groups:
@@ -211,7 +211,7 @@ def _name_open_part(cursor: Cursor, stage: str) -> str:
 
 
 def _deal_out(reached: Sequence[int], shard: Shard) -> int:
-    """Return how many of the items that the old ranks have consumed together belong to `shard`."""
+    """Return how many of the items that the old ranks have consumed belong to `shard`."""
     total = sum(reached)
     if any(count != _count_own_items(total, Shard(rank, len(reached))) for rank, count in enumerate(reached)):
         raise _make_uneven_error("positions", reached)
@@ -219,7 +219,7 @@ def _deal_out(reached: Sequence[int], shard: Shard) -> int:
 
 
 def _count_own_items(total_items: int, shard: Shard) -> int:
-    """Return how many of the first items of the order belong to a rank, without any padding."""
+    """Return how many of the first `total_items` items of the order belong to a rank, without padding."""
     return len(range(shard.rank, total_items, shard.world_size))
 
 
@@ -240,9 +240,9 @@ _HINT: Final = (
 
 
 def check_source(saved: SourceIdentity, current: SourceIdentity) -> None:
-    """Raise UsageError, with the differences, if a source has other items or files than when a state was saved.
+    """Raise UsageError, with the differences, if the items or files of a source have changed since a state was saved.
 
-    Files that differ in their times alone are warned of if their samples are the same: copies have other times.
+    If only the times of files differ and samples of their contents agree, log a warning: copying changes the times.
     """
     if differences := list(_iter_source_differences(saved, current)):
         message = "the data has changed since this state was saved; resuming would lose or repeat items:\n  "
@@ -271,16 +271,16 @@ def _iter_source_differences(saved: SourceIdentity, current: SourceIdentity) -> 
 
 
 def _are_rewritten(saved: SourceFiles, current: SourceFiles) -> bool:
-    """Whether files of the same names and sizes have other times, and are no copies."""
+    """Return whether files with equal names and sizes have new times, and are not copies."""
     if saved.versions == current.versions or saved.samples is None or current.samples is None:
         return False
     has_other_content = saved.samples.blocks != current.samples.blocks
-    has_same_times = saved.samples.versions == current.samples.versions  # so others have changed, which are not sampled
+    has_same_times = saved.samples.versions == current.samples.versions  # so files outside the samples have changed
     return has_other_content or has_same_times
 
 
 def _name_changed(saved: SourceFiles, current: SourceFiles, *, with_versions: bool) -> str:
-    """Return the names of files that are listed in one of them only; "" if there are too many to be listed."""
+    """Return the names of files that only one of the two lists has; "" if a list is missing, for too many files."""
     if not saved.listed or not current.listed:
         return ""
     width = 3 if with_versions else 2
@@ -300,8 +300,8 @@ def make_state_dict(
 ) -> dict[str, Any]:
     """Return the state dict of `position`. `config_description` is the result of `describe_config`.
 
-    `source` is what the source reads. The start of an epoch needs none: no item of it is out. `skipped` is what the job
-    has skipped up to the position.
+    `source` is the identity of the source; the start of an epoch needs none, because none of its items is out.
+    `skipped` counts the items that the job has skipped up to the position.
     """
     position_fields = {
         "epoch": position.epoch,
@@ -329,11 +329,11 @@ def parse_state_dict(
     is_inline: bool = False,
     allow_changed: bool = False,
 ) -> EpochPosition:
-    """Return the position in a state dict, or in a list of them: those of all ranks, perhaps of another world size.
+    """Return the position in a state dict, or in a list with the states of all ranks, perhaps of another world size.
 
-    `order_points` are the names of the pipeline's order points. Raises UsageError if it is not a state or is damaged,
-    if it belongs to another version or another rank, or, with the differences, to a config that yields other items.
-    With `allow_changed`, the config may differ in all that leaves the position its meaning.
+    `order_points` are the names of the pipeline's order points. Raises UsageError if `state` is not a state or is
+    damaged, or belongs to another version or rank. Also raises it, with the differences, if the config of the state
+    yields other items. With `allow_changed`, only differences that change the meaning of the position raise.
     """
     state_dict: Any = merge_states(state) if isinstance(state, list | tuple) else state
     check_state_dict(state_dict)
@@ -361,17 +361,17 @@ def parse_state_dict(
 
 
 def find_saved_source(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard) -> SourceIdentity | None:
-    """Return the source of a state that `parse_state_dict` has accepted: that of the rank, else of another one."""
+    """Return the source identity in an accepted state: from this rank, or else from another rank."""
     saved, _ = _decode_positions(state, shard)
     sources = [saved[rank].source for rank in (shard.rank, *saved) if rank in saved]
     return next((source for source in sources if source is not None), None)
 
 
 def find_saved_skips(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard) -> SkipCount | None:
-    """Return what was skipped up to a state that `parse_state_dict` has accepted; None if nothing was counted.
+    """Return the skip count of a state that `parse_state_dict` has accepted; None if nothing was counted.
 
-    Each rank has its own count. In a world of another size, each gets the mean of the ranks, so that it has used the
-    same share of its allowance.
+    Each rank has its own count. At another world size, each rank gets the sum of the counts divided by the saved world
+    size, rounded up, so that it has used the same share of its allowance.
     """
     saved, world_size = _decode_positions(state, shard)
     if world_size == shard.world_size:
@@ -388,7 +388,7 @@ def find_saved_skips(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], sha
 def _decode_positions(
     state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard
 ) -> tuple[dict[int, SavedPosition], int]:
-    """Return the positions of the ranks in a state, and the world size that it was saved at."""
+    """Return the positions of the ranks in a state, and its world size."""
     state_dict: Any = merge_states(state) if isinstance(state, list | tuple) else state
     world_size = decode_world_size(state_dict, default=shard.world_size)
     texts = {rank: state_dict.get(f"rank{rank}") for rank in range(world_size)}
@@ -397,7 +397,7 @@ def _decode_positions(
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the state dicts of several ranks as one. Raises UsageError if they are not of one run."""
+    """Merge the state dicts of several ranks into one. Raises UsageError if they belong to different runs."""
     merged: dict[str, Any] = {}
     for index, state_dict in enumerate(states):
         check_state_dict(state_dict)
@@ -412,7 +412,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, shard: Shard) -> None:
-    """Raise UsageError unless the states of all ranks are there: another number of ranks needs them all."""
+    """Raise UsageError unless the states of all ranks are present, as resharding needs."""
     rank_keys = (f"rank{rank}" for rank in range(saved_world_size))
     missing = next((key for key in rank_keys if key not in state_dict), None)
     if missing is not None:
@@ -423,7 +423,7 @@ def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, sha
 
 
 def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
-    """Raise UsageError, with the differences, unless both configs are known to yield the same items."""
+    """Raise UsageError, with the differences, unless both configs certainly yield the same items."""
     if differences := list(_iter_differences(saved, current)):
         message = "this state was saved with a different config; resuming would yield different data:\n  "
         hint = f"resume with the config of the saved run, start without the state, or {_ACCEPT_HINT}"
@@ -439,7 +439,7 @@ def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
 
 
 def _iter_differences(saved: Mapping[str, str], current: Mapping[str, str]) -> Iterator[str]:
-    """Yield the settings that differ. Digests of code made by different versions of Python cannot be compared."""
+    """Yield the differing settings. Code digests from different versions of Python are not comparable."""
     python_versions = saved.get(PYTHON_KEY), current.get(PYTHON_KEY)
     is_same_python = None in python_versions or python_versions[0] == python_versions[1]
     for path, difference in find_differences(saved, current, with_digests=is_same_python):
@@ -450,7 +450,7 @@ def _iter_differences(saved: Mapping[str, str], current: Mapping[str, str]) -> I
 
 
 def _check_position_keys(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
-    """Raise UsageError if a position of the saved config means nothing in the current one."""
+    """Raise UsageError if a position of the saved config has no meaning in the current config."""
     differences = [text for path, text in find_differences(saved, current) if is_position_key(path)]
     if differences:
         message = "this state has no position in this config, even with allow_changed=True:\n  "
