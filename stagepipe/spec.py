@@ -288,14 +288,14 @@ class Target:
     uses: Annotated[
         str | Callable[..., Any] | object,
         ConfigKey(
-            "Import path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name relative to this file.",
+            "Path of a function or class: `pkg.mod.name`, `pkg.mod:name`, or `./file.py:name` relative to this file.",
             value_type="Uses",
         ),
     ]
     arguments: Annotated[
         Mapping[Any, Any],
         ConfigKey(
-            "Keyword arguments. A nested mapping with `uses` (and `with`) is built first, at any depth.",
+            "Keyword arguments. Nested mappings with `uses` (and `with`) are built first, at any depth.",
             name="with",
             value_type="Arguments",
         ),
@@ -352,13 +352,13 @@ SourceReading = Literal["", "index", "shards", "stream"]
 SOURCE_NAME = "source"
 """The stage name of the source."""
 
-_Retries = Annotated[int | None, ConfigKey("How often a failed item is retried.", minimum=0, maximum=1000)]
+_Retries = Annotated[int | None, ConfigKey("Maximum number of retries of a failed item.", minimum=0, maximum=1000)]
 _OnError = Annotated[
     Literal["fail", "skip"],
-    ConfigKey("fail: the run ends. skip: the item goes to the dead letters and the run continues."),
+    ConfigKey("`fail` ends the run. `skip` writes the item to the dead letters, and the run continues."),
 ]
 _AllowNone = Annotated[
-    bool, ConfigKey("true: None is a valid item. false: it ends the run, because a `return` may be missing.")
+    bool, ConfigKey("`true`: None is a valid item. `false`: None ends the run, because a `return` may be missing.")
 ]
 
 
@@ -370,7 +370,7 @@ class BatchSpec:
     """
 
     size: Annotated[int, ConfigKey("Maximum number of items per call.", minimum=1)]
-    max_wait_ns: Annotated[int, ConfigKey("Maximum time to wait for a full list, such as 20ms.")] = 20_000_000
+    max_wait_ns: Annotated[int, ConfigKey("Maximum time to wait for a full list, such as `20ms`.")] = 20_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,12 +398,12 @@ class StageSpec:
     process belongs; "" for a stage that the user wrote.
     """
 
-    name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
+    name: Annotated[str, ConfigKey("Unique name of letters, digits, `_` and `-`.", value_type="StageName")]
     target: Target
     workers: Annotated[
         int | Literal["auto"],
         ConfigKey(
-            "Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run.",
+            "Number of processes. `auto`, `1-8` or `{min: 1, max: 8}`: stagepipe chooses it, also during the run.",
             value_type="Workers",
             python_type="int | str | dict[str, int]",
             is_process_key=True,
@@ -412,7 +412,7 @@ class StageSpec:
     group: Annotated[
         int,
         ConfigKey(
-            "Processes of each worker, which work on an item together: for a model split with torch.distributed.",
+            "Processes per worker that share each item, for a model split with torch.distributed.",
             minimum=1,
             maximum=1024,
             is_process_key=True,
@@ -421,7 +421,7 @@ class StageSpec:
     concurrency: Annotated[
         int,
         ConfigKey(
-            "Items in progress at a time in each process: on threads, or tasks of an `async def`. For calls that wait.",
+            "Concurrent items per process, on threads or as tasks of an `async def`. For calls that wait.",
             minimum=1,
             maximum=1024,
             is_process_key=True,
@@ -433,12 +433,17 @@ class StageSpec:
     cpus: Annotated[
         tuple[int, ...] | None,
         ConfigKey(
-            "CPUs that the stage may run on: 0-3, or [0, 2].", value_type="Cpus", python_type="str", is_process_key=True
+            "CPUs on which the stage may run: `0-3`, or `[0, 2]`.",
+            value_type="Cpus",
+            python_type="str",
+            is_process_key=True,
         ),
     ] = None
     device: Annotated[
         str | None,
-        ConfigKey("cuda (spreads the workers over all GPUs), cuda:1 or cpu.", value_type="Device", is_process_key=True),
+        ConfigKey(
+            "`cuda` (spreads the workers over all GPUs), `cuda:1` or `cpu`.", value_type="Device", is_process_key=True
+        ),
     ] = None
     env: Annotated[
         Mapping[str, str],
@@ -449,23 +454,26 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = field(default_factory=dict)
-    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per item, such as 30s.", minimum=1)] = None
-    start_timeout_ns: Annotated[int, ConfigKey("Maximum time for a worker to start, such as 10m.", minimum=1)] = (
+    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per item, such as `30s`.", minimum=1)] = None
+    start_timeout_ns: Annotated[int, ConfigKey("Maximum time for a worker to start, such as `10m`.", minimum=1)] = (
         600_000_000_000
     )
     retries: _Retries = None
     on_error: _OnError = "fail"
     allow_none: _AllowNone = False
-    stateful: Annotated[bool, ConfigKey("true: the stage keeps state across items.")] = False
+    stateful: Annotated[bool, ConfigKey("`true`: the stage keeps state across items.")] = False
     transport: Annotated[TransportMode, ConfigKey("Transport of the hop into this stage.")] = "auto"
     fuse: Annotated[
         bool | Literal["auto"],
-        ConfigKey("true: the stage runs in the previous stage's process. auto: if that is faster.", value_type="Fuse"),
+        ConfigKey(
+            "`true` runs the stage in the previous stage's process; `auto` does so if that is faster.",
+            value_type="Fuse",
+        ),
     ] = False
     field: Annotated[
         str | Mapping[str, str] | None,
         ConfigKey(
-            "Apply the stage to one field of a dict item; {img: image} maps arguments to fields.",
+            "Apply the stage to one field of a dict item; `{img: image}` maps arguments to fields.",
             value_type="FieldSelection",
             is_option=False,
         ),
@@ -476,12 +484,12 @@ class StageSpec:
     ] = None
     into: Annotated[
         str | None,
-        ConfigKey("Put the result into this field of the item, which may be new.", value_type="FieldName"),
+        ConfigKey("Write the result to this field of the item; the field may be new.", value_type="FieldName"),
     ] = None
     when: Annotated[
         FieldTests | Target | None,
         ConfigKey(
-            "Run the stage on matching items only; others pass by. {kind: image}, {width: {ge: 64}}, or a predicate.",
+            "Run the stage only on matching items, such as `{kind: image}` or `{width: {ge: 64}}`; others pass by.",
             value_type="When",
             python_type="dict[str, Any] | str | Callable[[Any], object]",
         ),
@@ -489,23 +497,21 @@ class StageSpec:
     cache: Annotated[
         CacheSpec | None,
         ConfigKey(
-            "Keep the stage's outputs in this folder: items that are known there are read, not computed.",
+            "Folder for the stage's outputs: outputs in it are read instead of computed again.",
             value_type="StageCache",
             python_type="str | dict[str, Any]",
         ),
     ] = None
     batch: Annotated[BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_process_key=True)] = None
-    mutable: Annotated[bool, ConfigKey("true: the stage gets a private copy that it may modify.")] = False
+    mutable: Annotated[bool, ConfigKey("`true`: the stage gets a private copy, which it may modify.")] = False
     reseed: Annotated[
         bool,
-        ConfigKey(
-            "false: do not seed random generators before each item, neither the global ones nor the stage's own."
-        ),
+        ConfigKey("`false`: do not seed the random generators (the global ones and the stage's own) before each item."),
     ] = True
     resources: Annotated[
         ResourcesSpec | None,
         ConfigKey(
-            "What Ray reserves for each worker: {cpus: 0.5, gpus: 1}. Default: a share of the CPUs.",
+            "Resources that Ray reserves per worker: `{cpus: 0.5, gpus: 1}`. Default: a share of the CPUs.",
             value_type="Resources",
             python_type="dict[str, float]",
             is_process_key=True,
@@ -555,7 +561,8 @@ class SourceSpec(StageSpec):
     fuse: Annotated[
         bool | Literal["auto"],
         ConfigKey(
-            "true: the process that draws the order reads the items. auto: if that is faster.", value_type="Fuse"
+            "`true` reads the items in the process that draws the order; `auto` does so if that is faster.",
+            value_type="Fuse",
         ),
     ] = False
     transport: TransportMode = "auto"
@@ -580,13 +587,13 @@ class SinkSpec:
     name: Annotated[
         str | None,
         ConfigKey(
-            "Name of the sink's stage: letters, digits, `_` and `-`. Default: from `uses`.", value_type="StageName"
+            "Name of the sink's stage, of letters, digits, `_` and `-`. Default: from `uses`.", value_type="StageName"
         ),
     ] = None
     workers: Annotated[
         int | Literal["auto"],
         ConfigKey(
-            "Number of processes that write. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run.",
+            "Number of processes that write. `auto`, `1-8` or `{min: 1, max: 8}`: stagepipe chooses it.",
             value_type="Workers",
             python_type="int | str | dict[str, int]",
         ),
@@ -594,7 +601,7 @@ class SinkSpec:
     when: Annotated[
         FieldTests | Target | None,
         ConfigKey(
-            "Write matching items only. {kind: image}, {width: {ge: 64}}, or a predicate.",
+            "Write only matching items, such as `{kind: image}` or `{width: {ge: 64}}`.",
             value_type="When",
             python_type="dict[str, Any] | str | Callable[[Any], object]",
         ),
@@ -602,7 +609,7 @@ class SinkSpec:
     threads: Annotated[int | None, ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096)] = None
     cpus: Annotated[
         tuple[int, ...] | None,
-        ConfigKey("CPUs that the sink may run on: 0-3, or [0, 2].", value_type="Cpus", python_type="str"),
+        ConfigKey("CPUs on which the sink may run: `0-3`, or `[0, 2]`.", value_type="Cpus", python_type="str"),
     ] = None
     env: Annotated[
         Mapping[str, str],
@@ -610,7 +617,7 @@ class SinkSpec:
             "Environment variables of the sink's processes.", value_type="Environment", python_type="dict[str, str]"
         ),
     ] = field(default_factory=dict)
-    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as 5m.", minimum=1)] = None
+    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as `5m`.", minimum=1)] = None
     worker_bounds: WorkerRange | None = None
     writes_parts: bool = False
     appends_parts: bool = True
@@ -624,9 +631,9 @@ class TransportSpec:
     With `auto`, buffers of at least `threshold_bytes` go to shared memory; None means `auto`.
     """
 
-    mode: Annotated[TransportMode, ConfigKey("auto chooses pipe or shared memory for each buffer.")] = "auto"
+    mode: Annotated[TransportMode, ConfigKey("`auto` chooses pipe or shared memory for each buffer.")] = "auto"
     threshold_bytes: Annotated[
-        int | None, ConfigKey("auto, or the smallest buffer that goes to shared memory, such as 64KiB.")
+        int | None, ConfigKey("`auto`, or the smallest buffer that goes to shared memory, such as `64KiB`.")
     ] = None
 
 
@@ -634,12 +641,12 @@ class TransportSpec:
 class ReportSpec:
     """Where to write the report, relative to the current directory."""
 
-    json_path: Annotated[str | None, ConfigKey("Write the report as JSON (stagepipe.report/2).", name="json")] = None
+    json_path: Annotated[str | None, ConfigKey("Write the report as JSON (`stagepipe.report/2`).", name="json")] = None
     html_path: Annotated[str | None, ConfigKey("Write the report as one HTML page.", name="html")] = None
     trace_path: Annotated[
         str | None,
         ConfigKey(
-            "Write a trace for Perfetto: what each process did when, as .json or .json.gz.",
+            "Write a timeline of all processes for Perfetto, as `.json` or `.json.gz`.",
             name="trace",
             value_type="TracePath",
         ),
@@ -647,7 +654,7 @@ class ReportSpec:
     prometheus: Annotated[
         tuple[str, int] | None,
         ConfigKey(
-            "Serve metrics for Prometheus on this address, such as 127.0.0.1:9100. Port 0: a free one.",
+            "Serve metrics for Prometheus at this address, such as `127.0.0.1:9100`. Port 0 takes a free port.",
             value_type="Address",
         ),
     ] = None
@@ -662,24 +669,26 @@ class PipelineSpec:
     `forks_caller`: the workers are forks of the caller, and have its objects without sending them.
     """
 
-    name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`. Default: the file's name.", value_type="Name")] = (
-        "pipeline"
-    )
+    name: Annotated[
+        str, ConfigKey("Name of letters, digits, `_` and `-`. Default: the file's name.", value_type="Name")
+    ] = "pipeline"
     seed: Annotated[
         int, ConfigKey("Seed of all random generators, combined with epoch, stage and item.", minimum=0)
     ] = 0
     order: Annotated[Literal["source", "any"], ConfigKey("Order of the output.")] = "source"
     window: Annotated[int | Literal["auto"], ConfigKey("Items in flight, counted at the source.", minimum=1)] = "auto"
-    memory_bytes: Annotated[int | None, ConfigKey("Shared memory limit of the run, such as 4GiB.", minimum=1)] = None
+    memory_bytes: Annotated[
+        int | None, ConfigKey("Limit on the shared memory of the run, such as `4GiB`.", minimum=1)
+    ] = None
     max_restarts: Annotated[int, ConfigKey("Maximum number of worker restarts in a run.", minimum=0)] = 10
     start: Annotated[
         Literal["fork", "spawn"],
-        ConfigKey("How workers start: forked from a process that is warm, or each with an interpreter of its own."),
+        ConfigKey("`fork` starts workers from a process with loaded modules, `spawn` in new interpreters."),
     ] = "fork"
     preload: Annotated[
         tuple[str, ...],
         ConfigKey(
-            "Modules that are imported once, before the workers are forked.",
+            "Modules to import once, before the workers are forked.",
             value_type="Modules",
             python_type="list[str]",
         ),
@@ -687,30 +696,30 @@ class PipelineSpec:
     max_skipped: Annotated[
         int | float | None,
         ConfigKey(
-            "Maximum number of skipped items, as a count or a percentage such as 1%. Beyond it the run fails.",
+            "Maximum number of skipped items, as a count or a percentage such as `1%`. Above it, the run fails.",
             value_type="MaxSkipped",
             python_type="int | str",
         ),
     ] = None
-    attach: Annotated[bool, ConfigKey("false: no process can attach to the run, as `stagepipe top` does.")] = True
+    attach: Annotated[bool, ConfigKey("`true` lets other processes attach to the run, such as `stagepipe top`.")] = True
     engine: Annotated[
         EngineSpec,
         ConfigKey(
-            "local: processes on this machine. ray, or {ray: {address: auto}}: a Ray cluster.",
+            "`local`: processes on this machine. `ray` or `{ray: {address: auto}}`: a Ray cluster.",
             value_type="Engine",
             python_type="str | dict[str, Any]",
         ),
     ] = LOCAL_ENGINE
-    source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
+    source: Annotated[SourceSpec, ConfigKey("The source of the items.")]
     stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
     sinks: Annotated[
         tuple[SinkSpec, ...],
         ConfigKey(
-            "Where items go, one sink or a list; without one they are only counted.", name="sink", is_one_or_list=True
+            "One sink or a list of sinks. Without a sink, items are only counted.", name="sink", is_one_or_list=True
         ),
     ] = ()
-    transport: Annotated[TransportSpec, ConfigKey("How items travel between stages.")] = TransportSpec()
-    report: Annotated[ReportSpec, ConfigKey("Where to write the report.")] = ReportSpec()
+    transport: Annotated[TransportSpec, ConfigKey("Default transport between stages.")] = TransportSpec()
+    report: Annotated[ReportSpec, ConfigKey("Files and address of the report.")] = ReportSpec()
     config_dir: Path | None = None
     config_path: Path | None = None
     config_sha256: str = ""

@@ -283,12 +283,14 @@ class MappingModel:
 class _FileSpec:
     """The keys that belong to the file. Loading resolves them, so the spec of a pipeline does not have them."""
 
-    version: Annotated[int, ConfigKey("Version of this format: 1.", value_type="Version")] = 1
-    extends: Annotated[str | None, ConfigKey("Base file that this file is merged over, relative to this file.")] = None
+    version: Annotated[int, ConfigKey("Version of the config format: 1.", value_type="Version")] = 1
+    extends: Annotated[
+        str | None, ConfigKey("Path of the base file over which this file is merged, relative to this file.")
+    ] = None
     variables: Annotated[
         Mapping[str, Any],
         ConfigKey(
-            "Values for ${vars.name}; ${env:NAME,default} works everywhere.", name="vars", value_type="Arguments"
+            "Values for `${vars.name}`. `${env:NAME,default}` works everywhere.", name="vars", value_type="Arguments"
         ),
     ] = dataclasses.field(default_factory=dict)
 

@@ -48,10 +48,13 @@ def test_every_run_option_is_offered(editor):
 @pytest.mark.parametrize(
     "option,description",
     [
-        ("workers=2", "Number of processes. auto, {min: 1, max: 8} or 1-8: as many as pay, also during the run."),
-        ("timeout=3", "Maximum time per item, such as 30s."),
-        ("on_error='skip'", "the item goes to the dead letters"),
-        ("fuse=True", "the stage runs in the previous stage's process"),
+        (
+            "workers=2",
+            "Number of processes. `auto`, `1-8` or `{min: 1, max: 8}`: stagepipe chooses it",
+        ),
+        ("timeout=3", "Maximum time per item, such as `30s`."),
+        ("on_error='skip'", "writes the item to the dead letters"),
+        ("fuse=True", "runs the stage in the previous stage's process"),
     ],
 )
 def test_an_option_has_its_description(editor, option, description):

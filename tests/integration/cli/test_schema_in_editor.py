@@ -49,7 +49,7 @@ def editor(tmp_path_factory):
 def test_keys_of_a_stage_are_completed_with_their_descriptions(editor):
     found = editor.complete(f"{HEADER}{CONFIG}    |")
     assert {"workers", "timeout", "on_error", "fuse", "cache"} <= found.keys()
-    assert "Number of processes, or auto." in str(found["workers"])
+    assert "Number of processes." in str(found["workers"])
     assert "window" not in found
 
 
@@ -63,7 +63,8 @@ def test_values_of_a_key_are_completed(editor):
 
 
 def test_description_of_a_key_is_shown(editor):
-    assert "How often a failed item is retried." in str(editor.at_mark("hover", f"{HEADER}{CONFIG}    ret|ries: 2\n"))
+    shown = editor.at_mark("hover", f"{HEADER}{CONFIG}    ret|ries: 2\n")
+    assert "Maximum number of retries of a failed item." in str(shown)
 
 
 def test_wrong_key_is_underlined_at_its_place(editor):
