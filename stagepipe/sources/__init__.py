@@ -1,7 +1,7 @@
-"""The built-in sources. They run in the source's process; record sources also in the workers of the source.
+"""The built-in sources. They run in the source's process; record sources also run in the workers of the source.
 
 files_source         `FilesSource`, in YAML `stagepipe.sources.files`; `NumbersSource`, `numbers`
-dataset_source       `DatasetSource`, `dataset`: a map-style or iterable dataset; streams that are told seed and epoch
+dataset_source       `DatasetSource`, `dataset`: a map-style or iterable dataset; streams that get seed and epoch
 line_sources         `TextSource`, `JsonlSource`, `CsvSource`: the lines of files
 webdataset_source    `WebdatasetSource`: the samples of tar files
 table_sources        `ParquetSource`, `ArrowSource`, `LanceSource`: the rows of tables
@@ -12,13 +12,13 @@ joined_sources       `ConcatSource`, `ZipSource`, `MixSource`: several sources a
 record_source        `RecordSource`: the base of sources that read records from files
 order                the order of an epoch: shuffled, in blocks, by a sampler, in lists
 stored_files         the files of a source, local or remote
-remote_requests      requests to remote files: whole, repeated, or an error by name
-source_cache         what is kept about files in the cache folder
-item_identities      what identifies a source's items: outputs that are kept for them are found again
+remote_requests      requests to remote files: complete ranges, retries, errors with the URL
+source_cache         indexes and decompressed files in the cache folder
+item_identities      the identities of a source's items, for finding cached outputs again
 
 A source is a class with `__len__` and `__getitem__`, which can start at any position; or a class with `__iter__`, a
-stream; or a function that returns an iterable. If it has a method `begin(epoch, seed)`, that is called before the first
-item and after each seek. A `RecordSource` is a map-style dataset, which workers read.
+stream; or a function that returns an iterable. If it has a method `begin(epoch, seed)`, stagepipe calls it before the
+first item and after each seek. A `RecordSource` is a map-style dataset that workers read.
 
 The lower-case names are aliases of the classes, for `uses: stagepipe.sources.files`.
 """

@@ -1,7 +1,7 @@
 """Sources whose records are rows of arrays, the elements along the first axis: `NpySource`, `Hdf5Source`, `ZarrSource`.
 
-`RowArrays` are the rows of an array that may be spread over several files. `RowArraySource` is the base of all of them,
-`ArrayStoreSource` of those whose files hold several arrays by name.
+`RowArrays` are the rows of an array that may be spread over several files. `RowArraySource` is the base of all these
+sources, `ArrayStoreSource` the base of sources whose files hold several named arrays.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from stagepipe.sources.stored_files import (
 )
 
 BLOCK_BYTES: Final = 1 << 20
-"""A block of rows of an array without chunks: a disk reads it in little more time than one row."""
+"""Size of a block of rows in an array without chunks: a disk reads it almost as quickly as one row."""
 _MAX_CACHED_BYTES: Final = 256 << 20
-"""A block of compressed rows that is larger is not kept: each row is read from the file."""
+"""A larger block of compressed rows is not kept in memory: each row is read from the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayFile:
-    """An array in a file: what is known without reading its rows."""
+    """An array in a file, as known without reading its rows."""
 
     file: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_rows: int = 0
-    """Rows that are stored, and decompressed, together. 0: each row can be read alone."""
+    """Rows that are stored and decompressed together. 0: each row can be read separately."""
 
     @property
     def row_bytes(self) -> int:
@@ -56,12 +56,12 @@ class ArrayFile:
 
     @property
     def block_rows(self) -> int:
-        """The rows that are quick to read together."""
+        """The number of rows that are quick to read together."""
         return self.chunk_rows or max(1, BLOCK_BYTES // max(1, self.row_bytes))
 
     @property
     def block_bytes(self) -> int:
-        """The bytes of such rows in memory."""
+        """The bytes of a block in memory."""
         return self.block_rows * self.row_bytes
 
     @property
@@ -71,7 +71,7 @@ class ArrayFile:
 
 
 class RowArrays:
-    """The rows of one array of several files, one file after the other.
+    """The rows of one array that is spread over several files, one file after the other.
 
     `open_array` returns the array of a file; it may be called again after other files were opened.
     """
@@ -79,7 +79,7 @@ class RowArrays:
     def __init__(
         self, arrays: Sequence[ArrayFile], open_array: Callable[[str], Any], label: str, *, kept_chunks: int
     ) -> None:
-        """Raises ValueError for a single number, and for files whose rows differ in shape or dtype."""
+        """Raises ValueError for an array without rows, and for files whose rows differ in shape or dtype."""
         for array in arrays:
             _check_rows(array, arrays[0], label)
         self._arrays = arrays
@@ -98,7 +98,7 @@ class RowArrays:
         return f"{len(self)} rows{shape} of {array.dtype}"
 
     def read_rows(self, indices: Sequence[int]) -> Iterator[Any]:
-        """Yield the rows of several indices: views where the file is mapped, otherwise copies."""
+        """Yield the rows of several indices: views if the file is mapped, otherwise copies."""
         for index in indices:
             number = bisect_right(self._first_rows, index) - 1
             array = self._arrays[number]
@@ -137,7 +137,7 @@ class RowArrays:
 
 
 def _copy_row(row: Any) -> Any:
-    """Copy a row out of a kept chunk, into outgoing shared memory: a stage may write into it."""
+    """Copy a row out of a kept chunk into outgoing shared memory, because a stage may write into the row."""
     if not isinstance(row, np.ndarray) or row.dtype.hasobject:
         return row
     copied = empty(row.shape, row.dtype)
@@ -161,15 +161,15 @@ def _describe_row(array: ArrayFile) -> str:
 
 
 class RowArraySource(RecordSource):
-    """Records that are rows of arrays along their first axis: the row, or a dict of a row of each array.
+    """Records that are rows of arrays along their first axis: one row, or a dict with a row of each array.
 
-    A subclass defines `open_rows`, which returns arrays of equal length by name; the name "" stands for a record that
-    is the row itself.
+    A subclass defines `open_rows`, which returns arrays of equal length by name; under the name "", the row itself is
+    the record.
     """
 
     @abstractmethod
     def open_rows(self) -> Mapping[str, RowArrays]:
-        """Read what the files hold, without their rows."""
+        """Read the structure of the files, without their rows."""
 
     def __len__(self) -> int:
         return len(next(iter(self._rows.values())))
@@ -202,7 +202,7 @@ _MAX_OPEN_STORES: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class StoredArray:
-    """An array of an open store. `values[start:stop]` and `values[row]` read rows; 0 `chunk_rows`: without chunks."""
+    """An array of an open store. `values[start:stop]` and `values[row]` read rows; `chunk_rows` is 0 without chunks."""
 
     values: Any
     shape: tuple[int, ...]
@@ -214,10 +214,10 @@ class StoredArray:
 
 
 class ArrayStoreSource(RowArraySource):
-    """The rows of arrays that lie in stores by their names. A subclass finds the stores, and defines `open_store`.
+    """The rows of named arrays in stores. A subclass finds the stores and defines `open_store`.
 
     Args:
-        stores: the stores; each holds all of the arrays.
+        stores: the stores; each has all of the arrays.
         keys: the name of an array, a list, or a mapping by the field of the item. None: all arrays of a store.
         shuffle: see `RecordSource`. A block is a chunk of rows.
     """
@@ -233,10 +233,10 @@ class ArrayStoreSource(RowArraySource):
 
     @abstractmethod
     def open_store(self, store: str) -> dict[str, StoredArray]:
-        """Return the arrays of a store by name; one that is itself an array has the name ""."""
+        """Return the arrays of a store by name; a store that is itself an array uses the name ""."""
 
     def open_rows(self) -> dict[str, RowArrays]:
-        """Read what arrays the stores hold."""
+        """Find the arrays of the stores."""
         keys = self._keys
         if keys is None:
             keys = {name: name for name in self._get_arrays(self._stores[0], None)}
@@ -254,14 +254,14 @@ class ArrayStoreSource(RowArraySource):
         }
 
     def _count_kept_chunks(self, array: ArrayFile, largest: ArrayFile) -> int:
-        """Return how many chunks of an array hold the rows of the blocks that `shuffle: blocks` mixes, and one more."""
+        """Return how many chunks of an array to keep: those of all mixed blocks of `shuffle: blocks`, and one more."""
         chunks_in_a_block = 1
         if array.block_rows != largest.block_rows:
             chunks_in_a_block = 1 - (-largest.block_rows // array.block_rows)  # a block may begin within a chunk
         return (self.blocks_in_a_shuffle + 1) * chunks_in_a_block
 
     def _get_arrays(self, store: str, keys: Sequence[str] | None) -> dict[str, StoredArray]:
-        """Return the arrays of a store. Raises ValueError if it lacks one of `keys`, or has none."""
+        """Return the arrays of a store. Raises ValueError if it lacks one of `keys`, or has no array."""
         found = self._open(store)
         if not found:
             raise ValueError(f"{self.label}: {store} holds no array")
@@ -271,7 +271,7 @@ class ArrayStoreSource(RowArraySource):
         return found
 
     def _describe_arrays(self, store: str, keys: Sequence[str]) -> dict[str, ArrayFile]:
-        """Describe arrays of a store. Keeps no array: of thousands of files, only a few may be open."""
+        """Describe arrays of a store without keeping them: of thousands of files, only a few may be open."""
         arrays = self._get_arrays(store, keys)
         return {key: _describe(arrays[key], store) for key in keys}
 
@@ -284,7 +284,7 @@ class ArrayStoreSource(RowArraySource):
 
 
 def _name_fields(keys: str | Sequence[str] | Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return the name of each array by the field of the item that its row becomes; "" is the item itself."""
+    """Return the name of each array by its field in the item; the field "" is the item itself."""
     if keys is None:
         return None
     if isinstance(keys, str):
@@ -305,7 +305,7 @@ def _describe_missing(key: str, found: Mapping[str, StoredArray], store: str) ->
 
 
 _MAX_MAPPED_FILES: Final = 256
-"""Each mapped file takes a file descriptor, of which a process usually may have 1,024."""
+"""Each mapped file takes a file descriptor, and the usual limit of a process is 1,024."""
 
 
 class NpySource(RowArraySource):
@@ -370,7 +370,7 @@ def _read_header(path: str) -> ArrayFile:
 
 
 def _map_file(path: str) -> np.ndarray[Any, Any]:
-    """Map a file read-only. The array is a plain ndarray: a memmap's own class would travel slower."""
+    """Map a file read-only. Return a plain ndarray, because the `memmap` class would travel more slowly."""
     try:
         with Path(path).open("rb") as file:
             np.lib.format.read_magic(file)
@@ -382,7 +382,7 @@ def _map_file(path: str) -> np.ndarray[Any, Any]:
 
 
 _OTHER_OPEN_FILES: Final = 128
-"""What else a process may have open: other stores, and some 40 descriptors of a worker."""
+"""Allowance for other open files: other stores, and about 40 descriptors of a worker."""
 
 
 class Hdf5Source(ArrayStoreSource):
@@ -445,14 +445,14 @@ class Hdf5Source(ArrayStoreSource):
 
 
 def _require_virtual_sources(dataset: Any, name: str, store: str) -> None:
-    """Raise ValueError for a virtual dataset of files that are missing, or of more files than can be open.
+    """Raise ValueError for a virtual dataset with missing files, or with more files than a process may open.
 
-    HDF5 keeps the files open, and gives the fill value in the place of rows that it cannot read.
+    HDF5 keeps the files open, and returns the fill value for rows that it cannot read.
     """
     files = {source.file_name for source in dataset.virtual_sources()} if dataset.is_virtual else set()
-    for file in files - {"."}:  # `.`: this file
+    for file in files - {"."}:  # `.` is this file
         path = Path(store).parent / file
-        is_pattern = "%b" in file  # as many numbered files as there are
+        is_pattern = "%b" in file  # any number of numbered files
         if not (is_pattern or path.exists() or Path(file).exists()):  # HDF5 looks in the current directory too
             raise ValueError(f"hdf5: {store}: the virtual dataset `{name}` needs {path}, which is missing")
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -474,7 +474,7 @@ def _describe_dataset(dataset: Any, *, is_text: bool) -> StoredArray:
 
 
 _MAX_DESCRIBED_FILES: Final = 10_000
-"""Looking at so many files takes a tenth of a second. A store may have millions of chunks, each a file."""
+"""Looking at this many files takes a tenth of a second. A store may have millions of chunks, each in a file."""
 _METADATA_NAMES: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
@@ -530,14 +530,14 @@ class ZarrSource(ArrayStoreSource):
         """Open a store, and return its arrays."""
         zarr = import_extra("zarr", "zarr", "the source `zarr`")
         options = {"storage_options": self._storage_options} if self._storage_options else {}
-        is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of one for a folder
+        is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of a zip file for a folder
         try:
             opened: Any = zarr.storage.ZipStore(store, mode="r") if is_zip else store
             node = zarr.open(opened, mode="r", **options)
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error
         if is_zip:
-            # In a cycle, the collector may drop the file before its owner: Python then warns of a file left open.
+            # In a reference cycle, the collector may drop the file before its owner: Python then warns of an open file.
             weakref.finalize(opened, opened._zf.close)  # noqa: SLF001 - `close` would keep the store
         if isinstance(node, zarr.Array):
             return {"": _describe_array(node)}
@@ -551,7 +551,7 @@ def _describe_array(array: Any) -> StoredArray:
 
 
 def _list_files(store: str, arrays: Iterable[str]) -> list[tuple[str, int, int]]:
-    """Return name, size and time of the files of a local store; of a large one, only of what describes its arrays."""
+    """Return name, size and time of the files of a local store; for a large store, only of its metadata files."""
     paths = [store] if Path(store).is_file() else list(islice(_walk(store), _MAX_DESCRIBED_FILES + 1))
     if len(paths) > _MAX_DESCRIBED_FILES:
         folders = {Path(store), *(Path(store) / name for name in arrays)}

@@ -1,7 +1,7 @@
-"""`DatasetSource`: a map-style or iterable dataset as a source, and what any stream tells of itself.
+"""`DatasetSource`: a map-style or iterable dataset as a source, and the interface of streams.
 
 The source's process sends indices, or with a batch size lists of them; the workers of the source turn them into
-samples. `SeededStream` is a stream of our own, whose items depend on seed and epoch.
+samples. `SeededStream` is the base of stagepipe's own streams, whose items depend on seed and epoch.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from stagepipe.sources.order import BatchedOrder, EpochOrder, SamplerOrder, Shuf
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 
 FILES_ATTRIBUTE: Final = "_stagepipe_files"
-"""Where a source leaves the `SourceFiles` of a stream whose class is another library's."""
+"""The attribute in which a source stores the `SourceFiles` of a stream whose class belongs to another library."""
 
 
 class SeededStream(ABC):
-    """A stream that is told seed and epoch before it is read."""
+    """A stream that gets seed and epoch before it is read."""
 
     @abstractmethod
     def begin(self, epoch: int, seed: int) -> None:
@@ -45,14 +45,14 @@ class SeededStream(ABC):
     def __iter__(self) -> Iterator[Any]: ...
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files, for the states of a run; None if that is not known."""
+        """Return the identity of the files, for the states of a run; None if unknown."""
         return None
 
 
 class WorkerStream(PassedStream):
-    """A stream as a worker of a DataLoader has it. A training loop tells its epoch, so it has no `set_epoch` here.
+    """A stream in a worker of a DataLoader. It has no `set_epoch`, because the training loop sets the epoch.
 
-    `get_worker_info()` describes the worker, and `worker_init_fn` is called before the stream is read first.
+    `get_worker_info()` describes the worker, and `worker_init_fn` is called before the first read of the stream.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class StatefulWorkerStream(StatefulPassedStream, WorkerStream):
 
 
 def begin_stream(stream: Any, epoch: int, seed: int) -> None:
-    """Start an epoch of any stream. If it has `set_epoch`, call that, as a training loop does."""
+    """Start an epoch of any stream. Call its `set_epoch` if it has one, as a training loop does."""
     if isinstance(stream, SeededStream):
         stream.begin(epoch, seed)
         return
@@ -89,7 +89,7 @@ def begin_stream(stream: Any, epoch: int, seed: int) -> None:
 
 
 def describe_stream_files(stream: Any) -> SourceFiles | None:
-    """Return what identifies the files of a stream, if it is one of our own; None if that is not known."""
+    """Return the identity of a stream's files; None if unknown."""
     files: SourceFiles | None = getattr(stream, FILES_ATTRIBUTE, None)
     if files is None and isinstance(stream, SeededStream):
         return stream.describe_files()
@@ -103,7 +103,7 @@ _ROWS_BY_KIND: Final = {
 }
 _LABELED_KINDS: Final = frozenset({"pandas.Series", "zarr.Group"})
 _MAX_NAMES: Final = 5
-"""In a message."""
+"""Maximum number of names in a message."""
 
 
 class DatasetSource:
@@ -197,7 +197,7 @@ def _make_order(built: Any, *, shuffle: ShuffleMode, sampler: Any, batch_sampler
 
 
 def _refuse_named_columns(dataset: Any) -> None:
-    """Raise TypeError for a table or mapping, of which an index is no row: a DataFrame would yield its columns."""
+    """Raise TypeError for a table or mapping whose indices are not rows: a DataFrame would yield its columns."""
     cls = type(dataset)
     kind = f"{cls.__module__.partition('.')[0]}.{cls.__name__}"
     if kind in _ROWS_BY_KIND:
@@ -220,7 +220,7 @@ def _refuse_named_columns(dataset: Any) -> None:
 
 
 def _refuse_conflicts(given_names: list[str]) -> None:
-    """Refuse two arguments that define the order, or the lists."""
+    """Refuse two arguments that both define the order or the lists."""
     order_names = [name for name in given_names if name != "batch_size" or "batch_sampler" in given_names]
     if len(order_names) > 1:
         first, second = order_names[:2]
@@ -238,7 +238,7 @@ def _refuse_order_of_iterable(dataset: Any, given_names: list[str]) -> None:
 
 
 def _refuse_iterator(iterator: Iterator[Any] | None, name: str) -> None:
-    """Refuse an iterator that was given as an object: it would be empty in the second epoch."""
+    """Refuse an iterator object, which would be empty in the second epoch."""
     if iterator is not None:
         class_name = type(iterator).__qualname__
         raise TypeError(
@@ -254,7 +254,7 @@ class DatasetIndices:
     """A map-style dataset's indices, or lists of them, in the epoch's order. Any position can be read at no cost."""
 
     def __init__(self, dataset: Any, order: EpochOrder | BatchedOrder) -> None:
-        """Hold the dataset without reading it: a stage in this process that reads it then uses the same copy."""
+        """Hold the dataset without reading it, so that a stage in this process can share it."""
         self.dataset = dataset
         self._order = order
 
@@ -264,7 +264,7 @@ class DatasetIndices:
         return self._order
 
     def get_source_identity(self) -> SourceIdentity:
-        """Return the number of records, and of a record source the files."""
+        """Return the number of records, and for a record source its files."""
         if isinstance(self.dataset, RecordSource):
             return self.dataset.get_source_identity()
         try:
@@ -284,7 +284,7 @@ class DatasetIndices:
         return self._order[index]
 
     def read_indices(self, numbers: Sequence[int]) -> Sequence[int] | None:
-        """Return the indices of several items; None where they are not all `int` of 64 bits: they go one by one."""
+        """Return the indices of several items; None if one is not an `int` of 64 bits, and they must go one by one."""
         order = self._order
         if isinstance(order, BatchedOrder):
             return None
@@ -300,7 +300,7 @@ class DatasetIndices:
 
 
 class DatasetSamples(PassedStream):
-    """The samples of an iterable dataset, or with `batch_size` lists of them."""
+    """The samples of an iterable dataset, or lists of them with `batch_size`."""
 
     def __init__(self, dataset: Any, batch_size: int | None = None, *, drop_last: bool = False) -> None:
         """Raises TypeError for a dataset that is an iterator: it could be read only once."""
@@ -310,7 +310,7 @@ class DatasetSamples(PassedStream):
         self._drop_last = drop_last
 
     def get_source_identity(self) -> SourceIdentity:
-        """Return the files of a stream that tells them; its items are not counted."""
+        """Return the files of a stream, if known; its items are not counted."""
         return SourceIdentity(None, describe_stream_files(self.stream))
 
     def begin(self, epoch: int, seed: int) -> None:
@@ -337,4 +337,4 @@ class DatasetSamples(PassedStream):
 
 
 class StatefulDatasetSamples(StatefulPassedStream, DatasetSamples):
-    """The samples of an iterable dataset that saves and loads its state, from which a resume reads on."""
+    """The samples of an iterable dataset that saves its state, so that a resume continues from there."""

@@ -61,7 +61,7 @@ class FilesSource(RecordSource):
             if file.file_system is not None:
                 self._remote_files[file.name] = file
         found.sort()
-        # Not a StoredFile each: a million files take 16 MB here.
+        # Arrays instead of a StoredFile per file: a million files take 16 MB here.
         self._paths = [path for path, _, _ in found]
         self._sizes = array("q", [size for _, size, _ in found])
         self._times_ns = array("q", [time_ns for _, _, time_ns in found])

@@ -21,11 +21,11 @@ from stagepipe.sources.stored_files import (
 )
 
 _BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".txt": "text"}
-"""The builder of `datasets` that reads files with a suffix."""
+"""The builder of `datasets` for files with this suffix."""
 _FILE_SUFFIXES: Final = (*_BUILDERS, ".arrow", ".tar", ".zip", ".gz", ".bz2", ".xz", ".zst", ".tsv", ".py")
-"""What a file's name may end with. The name of a dataset on the Hub may have a dot too: `teknium/OpenHermes-2.5`."""
+"""Suffixes that mark a file. Other dots may belong to a dataset's name on the Hub: `teknium/OpenHermes-2.5`."""
 _SAVED_MARKS: Final = ("state.json", "dataset_dict.json")
-"""`save_to_disk` writes one of them: for a dataset, or for a DatasetDict."""
+"""`save_to_disk` writes one of these files, for a Dataset or a DatasetDict."""
 
 
 class HuggingFaceSource(RecordSource):
@@ -129,7 +129,7 @@ class HuggingFaceSource(RecordSource):
 
 
 def _describe_files(path: Paths) -> SourceFiles | None:
-    """Return what identifies the files that a stream reads; None for a dataset on the Hub."""
+    """Return the identity of the files of a stream; None for a dataset on the Hub."""
     patterns = list_paths(path, "huggingface")
     if len(patterns) == 1 and Path(patterns[0]).expanduser().is_dir():
         patterns = [str(Path(globbing.escape(patterns[0])) / "**" / "*")]
@@ -148,10 +148,10 @@ def _load(
     format: str | None = None,  # noqa: A002 - the word of `datasets`
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return the Dataset, or with `streaming` the IterableDataset."""
+    """Return a Dataset, or with `streaming` an IterableDataset."""
     dataset = _open(path, streaming=streaming, name=name, split=split, options=dict(options or {}))
     if columns is not None:
-        if dataset.column_names is not None:  # None: a stream that does not know them
+        if dataset.column_names is not None:  # None: a stream with unknown columns
             check_columns(columns, dataset.column_names, f"huggingface: {path}")
         dataset = dataset.select_columns(list(columns))
     return dataset if format is None else dataset.with_format(format)
@@ -180,7 +180,7 @@ def _open(path: Paths, *, streaming: bool, name: str | None, split: str | None, 
         raise ValueError(f"huggingface: expected files of a known kind, found {patterns}; give {', '.join(_BUILDERS)}")
     else:
         _refuse_missing_path(patterns[0])
-    # Without another `split` here: a wrong one is then named with those that there are.
+    # Do not pass other values of `split` here, so that an error about a wrong split can list the known ones.
     part = split if split is not None and _combines_splits(split) else None
     loaded = _explain_errors(
         patterns, lambda: datasets.load_dataset(*names, split=part, streaming=streaming, **options)
@@ -189,7 +189,7 @@ def _open(path: Paths, *, streaming: bool, name: str | None, split: str | None, 
 
 
 def _find_suffix(patterns: Sequence[str]) -> str:
-    """Return the suffix of all patterns. Raises ValueError if `datasets` would need a builder for each kind."""
+    """Return the suffix of all patterns. Raises ValueError if `datasets` would need several builders."""
     suffixes = sorted({Path(pattern).suffix for pattern in patterns})
     if len(suffixes) > 1 and set(suffixes) & {".arrow", *_BUILDERS}:
         raise ValueError(f"huggingface: {list(patterns)} are files of several kinds: {', '.join(suffixes)}; give one")
@@ -197,12 +197,12 @@ def _find_suffix(patterns: Sequence[str]) -> str:
 
 
 def _combines_splits(split: str) -> bool:
-    """Whether `datasets` makes the split of several or of a part of one: `train[:10%]`, `train+test` or `all`."""
+    """Whether `split` combines several splits or is a part of one: `train[:10%]`, `train+test` or `all`."""
     return split == "all" or any(mark in split for mark in "[+")
 
 
 def _explain_errors(patterns: Sequence[str], load: Callable[[], Any]) -> Any:
-    """Return what `load` returns. Raises ValueError, in one line that names the files, for an error of `datasets`."""
+    """Return the result of `load`. Raises a ValueError of one line with the files for an error of `datasets`."""
     datasets = import_extra("datasets", "huggingface", "the source `huggingface`")
     place = f"huggingface: {', '.join(patterns)}"
     try:
@@ -210,14 +210,14 @@ def _explain_errors(patterns: Sequence[str], load: Callable[[], Any]) -> Any:
     except StopIteration:
         raise ValueError(f"{place} has no rows; name files with at least one") from None
     except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
-        # `datasets` says only that an error occurred; its cause says which.
+        # `datasets` only says that an error occurred; its cause has the details.
         reason = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else error
         text = " ".join(str(reason or error).split())
         raise ValueError(f"{place} cannot be read: {text}") from None
 
 
 def _refuse_missing_path(path: str) -> None:
-    """Raise ValueError for what looks like a path of this machine and does not exist: it would be asked of the Hub."""
+    """Raise ValueError for an apparent local path that does not exist: `datasets` would ask the Hub for it."""
     local = Path(path).expanduser()
     if is_remote(path) or local.exists():
         return

@@ -1,7 +1,7 @@
-"""What identifies the items of a source, so that outputs kept for them are found again. Pure, but for the files' dates.
+"""The identities of a source's items, for finding cached outputs again. It does no I/O except reading the files' dates.
 
-The process that starts a run finds out how a source numbers its items, without code of the user. The workers then tell
-which item has a number in an epoch.
+The process that starts a run finds out how a source numbers its items, without running code of the user. The workers
+then identify the item of a number in an epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ListedItems:
-    """The items of a source whose order is known. `paths` are the files that the items are, if they are files.
+    """The items of a source whose order is known. `paths` are the files of the items, if each item is a file.
 
     `digest` covers all data that is not in a file of `paths`.
     """
@@ -49,8 +49,8 @@ class ListedItems:
             self.order.begin(epoch, seed)
 
     def identify(self, number: int) -> str:
-        """Return the item's index, or its path with size and date. Raises OSError for a file that is gone."""
-        index: Any = self.order[number % len(self.order)]  # where ranks are filled up, the first items come again
+        """Return the item's index, or its path with size and date. Raises OSError for a file that no longer exists."""
+        index: Any = self.order[number % len(self.order)]  # to fill up ranks, the first items are repeated
         if self.paths is None:
             return repr(index)
         path = self.paths[index]
@@ -59,7 +59,7 @@ class ListedItems:
 
 
 def is_known_source(uses: Any, arguments: Mapping[Any, Any]) -> bool:
-    """Whether `identify_items` knows the items of a source, given as in a config.
+    """Whether `identify_items` supports a source, given as in a config.
 
     >>> is_known_source("stagepipe.sources.numbers", {"count": 3}), is_known_source("my_data.read", {})
     (True, False)
@@ -78,11 +78,11 @@ def is_known_source(uses: Any, arguments: Mapping[Any, Any]) -> bool:
 
 
 def identify_items(uses: Any, arguments: Mapping[Any, Any]) -> ListedItems | None:
-    """Return what identifies the items of a source; None for one that is not known. Raises what the source raises."""
+    """Return the identities of a source's items; None for an unknown source. Errors of the source are passed on."""
     if not is_known_source(uses, arguments):
         return None
     if isinstance(uses, list | tuple | range):
-        return ListedItems(order=range(len(uses)), digest="")  # the config's description has what they hold
+        return ListedItems(order=range(len(uses)), digest="")  # the config's description covers the values
     name = _get_name(uses)
     if name in _NUMBERS:
         return ListedItems(order=range(arguments["count"]), digest="")
@@ -102,7 +102,7 @@ def identify_items(uses: Any, arguments: Mapping[Any, Any]) -> ListedItems | Non
 
 
 def _get_name(uses: Any) -> str:
-    """Return the name of a source of this package; empty for any other."""
+    """Return the name of a source of this package; empty for any other source."""
     if isinstance(uses, type):
         uses = get_class_path(uses)
     path = uses.replace(":", ".") if isinstance(uses, str) else ""

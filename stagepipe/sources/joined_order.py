@@ -1,13 +1,13 @@
-"""The parts of a joined source, and the order of a mix of them. Pure; in the source's process.
+"""The parts of a joined source, and the order of a mix of them. Computed in the source's process, without I/O.
 
-A mix computes from any position which part it takes the item from, in blocks. A block has about a thousand positions.
-The cumulated shares, times the number of positions before a block, say how many items each part gets before it. So the
-proportions hold over every block, and nothing is summed up. Within a block the parts come in a random order, drawn from
-(seed, epoch, block). So nothing is stored for each item, any position is found in constant time, and the length is the
-same in every epoch.
+A mix computes the part of any position, in blocks of about a thousand positions. The cumulated shares, times the number
+of positions before a block, give the number of items that each part gets before the block. So the proportions hold
+in every block, and no error accumulates. Within a block, the parts come in a random order, drawn from (seed, epoch,
+block). So nothing is stored per item, any position is found in constant time, and the length is the same in every
+epoch.
 
-The end of a phase may lie within a block. That block's parts are first spread evenly and cut there; its random order is
-one of what is left.
+A phase may end within a block. The parts of that block are first spread evenly and cut at the end; then the remaining
+positions are shuffled.
 """
 
 from __future__ import annotations
@@ -40,42 +40,42 @@ _SOURCE_BY_SUFFIX: Final = {
     ".zarr": "zarr",
     ".lance": "lance",
 }
-"""The source of `stagepipe.sources` that reads files with a suffix."""
+"""The source of `stagepipe.sources` that reads files with this suffix."""
 
 
 class SourcePart:
-    """A map-style source, and the order in which it wants to be read.
+    """A map-style source, and the order in which its records are read.
 
-    `place` names it in messages: `sources[1]`.
+    `place` is its name in messages: `sources[1]`.
     """
 
     def __init__(self, source: Any, place: str) -> None:
-        """Raises TypeError for a source whose records cannot be read by their index."""
+        """Raises TypeError if the records of the source cannot be read by index."""
         _refuse_other_sources(source, place)
         self.source = source
         self.place = place
 
     def __len__(self) -> int:
-        """Return the number of records, which is that of the indices."""
+        """Return the number of records, which equals the number of indices."""
         return len(self.source)
 
     def make_order(self, *, shuffle: ShuffleMode = False) -> EpochOrder:
-        """Return a new order of an epoch: the source's own, or one that `shuffle` asks for."""
+        """Return a new order of an epoch: the source's own order, or the one that `shuffle` asks for."""
         if isinstance(self.source, RecordSource):
             return self.source.make_order(self.source.shuffle or shuffle)
         return ShuffledOrder(len(self), "dataset") if shuffle else range(len(self))
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files; None if that is not known."""
+        """Return the identity of the files; None if unknown."""
         return self.source.describe_files() if isinstance(self.source, RecordSource) else None
 
     @property
     def has_own_order(self) -> bool:
-        """Whether the source is shuffled, or mixed, without being asked."""
+        """Whether the source has its own shuffle or mix."""
         return not isinstance(self.make_order(), range)
 
     def get_block_starts(self) -> Sequence[int]:
-        """Return the first record of each block; one block if it has none."""
+        """Return the first record of each block; one block if the source has no blocks."""
         starts = self.source.get_block_starts() if isinstance(self.source, RecordSource) else None
         return range(min(1, len(self))) if starts is None else starts
 
@@ -86,25 +86,25 @@ class SourcePart:
 
 
 def make_parts(sources: Sequence[Any], label: str) -> list[SourcePart]:
-    """Return the parts of a list of sources. Raises ValueError for no list or an empty one."""
+    """Return the parts of a list of sources. Raises ValueError if it is not a list or is empty."""
     if isinstance(sources, str) or not isinstance(sources, list | tuple) or not sources:
         raise ValueError(f"{label}: `sources` is {sources!r}; give a list of {{uses: ..., with: {{...}}}}")
     return [SourcePart(source, f"{label}: sources[{index}]") for index, source in enumerate(sources)]
 
 
 def derive_part_seed(seed: int, epoch: int, name: str, key: tuple[int, ...] = ()) -> int:
-    """Return a seed for an order inside another one: it is itself a seed that others can be derived from."""
+    """Return a seed for an order inside another one. Further seeds can be derived from it."""
     return derive_seed(seed, epoch, name, key) >> 1
 
 
 class PartOrder:
-    """The indices of a part as often as it is read in an epoch: `order[k]` is the k-th of them, over all passes.
+    """The indices of a part over all passes of an epoch: `order[k]` is the k-th of them.
 
-    Each pass over a part that is shuffled has another order. Reading goes forward, or starts again at `begin`.
+    Each pass over a shuffled part has a different order. Reading goes forward, or starts again at `begin`.
     """
 
     def __init__(self, part: SourcePart, number: int, *, shuffle: ShuffleMode = False) -> None:
-        """`number` goes into the seed, so that two parts differ."""
+        """`number` goes into the seed, so that two parts get different orders."""
         self._part = part
         self._number = number
         self._shuffle: ShuffleMode = shuffle
@@ -178,55 +178,55 @@ IntArray = NDArray[np.int64]
 
 
 class Phase:
-    """A run of positions in which the parts have the same shares. `first_counts`: the items taken of each before it."""
+    """A range of positions with constant shares. `first_counts`: the items taken from each part before the range."""
 
     def __init__(self, weights: Sequence[Fraction], start: int, first_counts: IntArray) -> None:
-        """Parts of weight 0 get nothing. Raises ValueError for weights that are too far apart."""
+        """Parts of weight 0 get no items. Raises ValueError if the weights are too far apart."""
         total = sum(weights, Fraction(0))
         shares = [weight / total for weight in weights]
         self.start = start
         self.first_counts = first_counts
         self._cumulated_shares = list(accumulate(shares))
-        # A share of at least one item a block makes all counts of a block at least 0.
+        # With at least one item of each part per block, no count of a block is negative.
         self.block_size = max(_MIN_BLOCK, *(-(-share.denominator // share.numerator) for share in shares if share))
         if self.block_size > _MAX_BLOCK:
             raise ValueError(f"a weight is less than 1 in {_MAX_BLOCK} of all; remove that source")
         self.length = 0
 
     def count_before(self, block: int) -> IntArray:
-        """Return how many items of each part come before a block of the phase, those before the phase included."""
+        """Return the number of items of each part before a block of the phase, including earlier phases."""
         position = block * self.block_size
         rounded = [position * share.numerator // share.denominator for share in self._cumulated_shares]
         return np.diff([0, *rounded]).astype(np.int64) + self.first_counts
 
     def spread(self, block: int) -> IntArray:
-        """Return the parts of a whole block, each spread evenly over it."""
+        """Return the part of each position of a whole block, with each part spread evenly over it."""
         counts = self.count_before(block + 1) - self.count_before(block)
         parts = np.repeat(np.arange(len(counts)), counts)
         keys = np.concatenate([(np.arange(count) + 0.5) / count for count in counts.tolist() if count])
         return parts[np.argsort(keys, kind="stable")]
 
     def end_before_first_lack(self, lengths: IntArray) -> None:
-        """Let the phase end where a part has no item left."""
+        """End the phase before the first position whose part has no item left."""
         block = self._find_block(lambda counts: bool(np.any(counts > lengths)))
         for_each = self._count_within(block)
         is_lacking = np.any(for_each > lengths, axis=1)
         self.length = block * self.block_size + int(np.argmax(is_lacking))
 
     def end_when_all_are_used(self, lengths: IntArray) -> None:
-        """Let the phase end where each part has been read to its end at least once."""
+        """End the phase at the position where every part has been read to its end at least once."""
         block = self._find_block(lambda counts: bool(np.all(counts >= lengths)))
         is_done = np.all(self._count_within(block) >= lengths, axis=1)
         self.length = block * self.block_size + int(np.argmax(is_done)) + 1
 
     def count_all(self) -> IntArray:
-        """Return how many items of each part come before the end of the phase."""
+        """Return the number of items of each part before the end of the phase."""
         block, rest = divmod(self.length, self.block_size)
         counts = self.count_before(block)
         return counts + np.bincount(self.spread(block)[:rest], minlength=len(counts)) if rest else counts
 
     def draw_block(self, block: int, epoch: int, seed: int, number: int) -> IntArray:
-        """Return the parts of a block's positions, in the random order of an epoch. `number` is that of the phase."""
+        """Return the part of each position of a block, in the random order of an epoch. `number`: of the phase."""
         parts = self.spread(block)[: self.length - block * self.block_size]
         drawn_seed = derive_seed(seed, epoch, "mix", (number, block)) & 0xFFFFFFFF
         # The draws of RandomState never change between versions of NumPy (NEP 19); a saved position relies on it.
@@ -234,7 +234,7 @@ class Phase:
         return parts
 
     def _find_block(self, is_reached: Any) -> int:
-        """Return the first block at whose end `is_reached` says yes to the counts. They never fall, so it halves."""
+        """Return the first block whose final counts satisfy `is_reached`: a binary search, as counts never fall."""
         last = 1
         while not is_reached(self.count_before(last)):
             last *= 2
@@ -245,7 +245,7 @@ class Phase:
         return first
 
     def _count_within(self, block: int) -> IntArray:
-        """Return the counts of each part after each position of a block: one row a position."""
+        """Return the counts of each part after each position of a block, one row per position."""
         parts = self.spread(block)
         before = self.count_before(block)
         counts = np.zeros((len(parts), len(before)), np.int64)
@@ -281,10 +281,10 @@ def make_phases(lengths: Sequence[int], weights: Sequence[Fraction], until: Stop
 
 
 class _Block:
-    """For each position of a block, its part, and how many items of that part come before it."""
+    """The part of each position of a block, and the number of items of that part before the position."""
 
     def __init__(self, parts: IntArray, before: IntArray, first: int) -> None:
-        """`before`: the items of each part before the block. `first`: the block's first position in the mix."""
+        """`before`: the items of each part before the block. `first`: the first position of the block in the mix."""
         self.first = first
         self.stop = first + len(parts)
         self.parts: list[int] = parts.tolist()
@@ -299,10 +299,10 @@ _NO_BLOCK: Final = _Block(np.empty(0, np.int64), np.empty(0, np.int64), 0)
 
 
 class MixOrder:
-    """The indices that a mix takes from its parts, in turn."""
+    """The indices of a mix, taken from its parts in turn."""
 
     def __init__(self, phases: Sequence[Phase], orders: Sequence[PartOrder], first_indices: Sequence[int]) -> None:
-        """`first_indices` are those of the parts' first records."""
+        """`first_indices` are the indices of the parts' first records."""
         self._phases = phases
         self._orders = orders
         self._first_indices = first_indices

@@ -26,7 +26,7 @@ from stagepipe.sources.record_source import RecordSource, ShuffleMode
 
 
 class JoinedSource(RecordSource):
-    """The records of several sources, numbered one source after the other. An own order says which of them come when.
+    """The records of several sources, numbered one source after the other. A separate order selects them.
 
     Args:
         sources: map-style sources.
@@ -39,14 +39,14 @@ class JoinedSource(RecordSource):
 
     @functools.cached_property
     def first_indices(self) -> list[int]:
-        """The index of the first record of each part, and the number of all records."""
+        """The index of the first record of each part, followed by the number of all records."""
         return [0, *accumulate(len(part) for part in self.parts)]
 
     def __len__(self) -> int:
         return self.first_indices[-1]
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
-        """Return the records of several indices. Those of one part are read together."""
+        """Return the records of several indices. Indices of one part are read together."""
         places = [self._locate(index) for index in indices]
         if len({number for number, _ in places}) == 1:
             return self.parts[places[0][0]].read_records([index for _, index in places])
@@ -58,7 +58,7 @@ class JoinedSource(RecordSource):
         return [records[place] for place in places]
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files of all parts."""
+        """Return the identity of the files of all parts."""
         return join_files([part.describe_files() for part in self.parts])
 
     def _locate(self, index: int) -> tuple[int, int]:
@@ -108,10 +108,10 @@ class ConcatSource(JoinedSource):
 
 
 class ConcatOrder:
-    """The orders of several parts, one after the other, or shuffled together."""
+    """The orders of several parts, one after the other or shuffled together."""
 
     def __init__(self, orders: Sequence[PartOrder], first_indices: Sequence[int], *, shuffle: bool) -> None:
-        """`first_indices` are those of the parts' first records."""
+        """`first_indices` are the indices of the parts' first records."""
         self._orders = orders
         self._first_indices = first_indices
         self._first_positions = [0, *accumulate(order.length for order in orders)]

@@ -1,4 +1,4 @@
-"""`JoinedStream`: several sources as one stream, where one of them is a stream, and the turns in which they come."""
+"""`JoinedStream`: several sources as one stream, if one of them is a stream, and the order of their turns."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from stagepipe.sources.joined_order import IntArray, PartOrder, Phase, SourcePar
 
 
 class Turns(Protocol):
-    """Draws the number of the part that the next item comes from."""
+    """Draws the number of the part for the next item."""
 
     def draw(self) -> int:
         """Return the part of the next turn."""
 
     def drop(self, part: int) -> None:
-        """Leave out a part from now on."""
+        """Leave a part out from now on."""
 
     def take_state(self) -> dict[str, Any]:
-        """Return the position, as plain JSON."""
+        """Return the position as plain JSON."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue at a position."""
@@ -54,10 +54,10 @@ class SequentialTurns:
 
 
 class WeightedTurns:
-    """Random turns in the proportions of the weights, drawn from (seed, epoch) in blocks, as those of a `MixOrder`."""
+    """Random turns in proportion to the weights, drawn from (seed, epoch) in blocks, like in a `MixOrder`."""
 
     def __init__(self, weights: Sequence[Fraction], epoch: int, seed: int) -> None:
-        """Raises ValueError for weights that are too far apart."""
+        """Raises ValueError if the weights are too far apart."""
         self._weights = weights
         self._epoch = epoch
         self._seed = seed
@@ -76,7 +76,7 @@ class WeightedTurns:
         return self._block[1][position]
 
     def drop(self, part: int) -> None:
-        """Give the share of a part to the others."""
+        """Distribute the share of a part among the others."""
         self.load_state({"dropped": [*self._dropped, part], "position": 0})
 
     def take_state(self) -> dict[str, Any]:
@@ -101,16 +101,16 @@ _END: Final = object()
 
 
 class JoinedStream(SeededStream):
-    """The items of several sources, each map-style or a stream, in the turns that `make_turns` draws.
+    """The items of several sources, each map-style or a stream, in the turns of `make_turns`.
 
-    The source's process reads all of them. The state is that of all parts, if the streams among them save theirs;
-    otherwise a resume reads them from their start.
+    The source's process reads all of them. The state includes all parts if every stream saves its state; otherwise a
+    resume reads the sources from their start.
     """
 
     def __init__(
         self, sources: Sequence[Any], label: str, make_turns: Callable[[int, int], Turns], until: StopMode
     ) -> None:
-        """`make_turns` gets epoch and seed. Raises TypeError for a part that can be read only once."""
+        """`make_turns` takes epoch and seed. Raises TypeError for a part that can be read only once."""
         self._parts = [
             (StreamedPart if is_stream(source) else SourcePart)(source, f"{label}: sources[{index}]")
             for index, source in enumerate(sources)
@@ -120,7 +120,7 @@ class JoinedStream(SeededStream):
         self._epoch_and_seed = (0, 0)
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files of all parts that tell theirs."""
+        """Return the identity of the files of all parts that know theirs."""
         return join_files([part.describe_files() for part in self._parts])
 
     def begin(self, epoch: int, seed: int) -> None:
@@ -244,7 +244,7 @@ class StreamReader:
         return _require_item(self.read(), self._place)
 
     def take_state(self) -> Any:
-        """Return the stream's state. Raises ValueError if it cannot be saved, after a warning that says why."""
+        """Return the stream's state. Raises ValueError if it cannot be saved, after a warning with the reason."""
         state = self._position.take()
         if state is None:
             raise ValueError(f"{self._place} gives no state that can be saved")
@@ -267,7 +267,7 @@ class StreamedPart:
         self.place = place
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files."""
+        """Return the identity of the files."""
         return describe_stream_files(self.source)
 
 
@@ -277,7 +277,7 @@ def has_stream(sources: object) -> bool:
 
 
 def refuse_shuffle(sources: Sequence[Any], label: str, shuffle: object) -> None:
-    """Raise ValueError if a list with a stream is to be shuffled."""
+    """Raise ValueError if `shuffle` is set for a list with a stream."""
     if shuffle:
         index = next(index for index, source in enumerate(sources) if is_stream(source))
         raise ValueError(

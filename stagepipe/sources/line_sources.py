@@ -1,8 +1,8 @@
 """Sources whose records are lines of files: `TextSource`, `JsonlSource`, `CsvSource`.
 
-`ByteRangeSource` is the base of all sources whose records are ranges of bytes. The process of the source reads each
-file once to find the bounds of its records. It and each worker map the same index; a worker reads the bytes of the
-records that it is sent.
+`ByteRangeSource` is the base of all sources whose records are ranges of bytes. The source's process reads each file
+once to find the bounds of its records. The source's process and all workers map the same index; a worker reads the
+bytes of the records that it is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stagepipe.sources.stored_files import (
 _MAX_MERGED_BYTES: Final = 4 << 20
 """Consecutive records are read together up to this size."""
 _MAX_COUNTED_BYTES: Final = 1 << 28
-"""Lines up to a bad record are counted in files up to here, in 0.1 s; further on its position in bytes is named."""
+"""In files up to this size, errors name the line of a bad record (counting takes 0.1 s); else its byte position."""
 
 
 class ByteRangeSource(RecordSource):
@@ -48,7 +48,7 @@ class ByteRangeSource(RecordSource):
 
     draws_nothing: ClassVar = True
     index_kind = ""
-    """Names how the bounds are found, for the cache."""
+    """Names the method of finding bounds, for the cache."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class ByteRangeSource(RecordSource):
 
     @abstractmethod
     def find_bounds(self, file: StoredFile) -> Bounds:
-        """Read a file, and return where its records begin, and where the last one ends.
+        """Read a file, and return the start of each record and the end of the last one.
 
-        The file is added to any exception.
+        Exceptions get the file's name added.
         """
 
     @abstractmethod
     def parse(self, data: bytes, file_number: int) -> Any:
-        """Return the record that the bytes hold. The record's file and place are added to any exception."""
+        """Return the record in the bytes. Exceptions get the record's file and place added."""
 
     def prepare_file(self, file: StoredFile) -> StoredFile:
-        """Return the file to read instead of a file that was found."""
+        """Return the file to read instead of the given one."""
         return file
 
     @property
@@ -84,7 +84,7 @@ class ByteRangeSource(RecordSource):
         return len(self._index)
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
-        """Return the records of several indices. Consecutive ones are read together."""
+        """Return the records of several indices. Consecutive records are read together."""
         runs = self._index.iter_runs(indices, _MAX_MERGED_BYTES)
         return [record for file_number, bounds in runs for record in self._read_run(file_number, bounds)]
 
@@ -120,7 +120,7 @@ class ByteRangeSource(RecordSource):
                 raise self._name_place(error, file, start) from error
 
     def _name_place(self, error: Exception, file: StoredFile, start: int) -> Exception:
-        """Return an error of a record with its file and place. Raises ValueError if the file has changed."""
+        """Return the error of a record with its file and place. Raises ValueError if the file has changed."""
         self._reader.check_unchanged(file)
         return name_place(error, f"{self.label}: {file.name}{self.describe_place(file, start)}")
 
@@ -153,18 +153,18 @@ _OTHER_ENCODINGS: Final = (
     ("UTF-32", re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|[^\0]\0\0\0|\0\0\0[^\0]")),
     ("UTF-16", re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0(?:[^\0]\0|\Z)|\0[^\0](?:\0[^\0]|\Z)")),
 )
-"""How files of other encodings begin: with their byte order mark, or with ASCII characters and zeros."""
+"""The first bytes of files in other encodings: a byte order mark, or ASCII characters and zeros."""
 
 
 def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = None) -> Bounds:
-    """Return where the lines of a file begin, and where it ends.
+    """Return the start of each line of a file, and the end of the file.
 
     Args:
         file: is read from start to end. A byte order mark belongs to no line.
-        keep_blank: without it, a line that holds only its line end belongs to the line before.
+        keep_blank: if False, a line that holds only its line end belongs to the line before.
         quote: a line end between two of these characters does not end the line, as in CSV.
 
-    Raises ValueError if a quoted text does not end, and for UTF-16 and UTF-32, whose line ends are no single bytes.
+    Raises ValueError if a quoted text does not end, and for UTF-16 and UTF-32, whose line ends are not single bytes.
     """
     starts = [np.zeros(1, np.int64)]
     returns = [np.zeros(0, np.bool_)]
@@ -195,7 +195,7 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
 
 
 def require_utf8(data: bytes) -> None:
-    """Raise ValueError if a file that begins with `data` is in UTF-16 or UTF-32: it would be read in part."""
+    """Raise ValueError if a file that begins with `data` is in UTF-16 or UTF-32, which would be misread."""
     for encoding, beginning in _OTHER_ENCODINGS:
         if beginning.match(data[:4]):
             hint = f"convert the file to UTF-8: `iconv -f {encoding} -t UTF-8`"
@@ -203,7 +203,7 @@ def require_utf8(data: bytes) -> None:
 
 
 def _find_carriage_returns(chars: NDArray[np.uint8], ends: NDArray[np.int64], last_char: int) -> NDArray[np.bool_]:
-    """Return which line ends have a carriage return. `last_char` is the one before `chars`."""
+    """Return which line ends have a carriage return. `last_char` is the character before `chars`."""
     has_return: NDArray[np.bool_] = chars[ends - 1] == ord("\r")
     if len(ends) and ends[0] == 0:
         has_return[0] = last_char == ord("\r")
@@ -211,13 +211,13 @@ def _find_carriage_returns(chars: NDArray[np.uint8], ends: NDArray[np.int64], la
 
 
 def _without_blank_lines(bounds: Bounds, has_return: NDArray[np.bool_]) -> Bounds:
-    """Leave out where lines begin that hold only their line end."""
+    """Remove the bounds of lines that hold only their line end."""
     is_blank = np.diff(bounds) == 1 + has_return
     return np.append(bounds[:-1][~is_blank], bounds[-1])
 
 
 class LineSource(ByteRangeSource):
-    """Lines of text files, which may be compressed. Blank lines are left out unless `keeps_blank_lines`."""
+    """Lines of text files, which may be compressed. Blank lines are skipped unless `keeps_blank_lines`."""
 
     index_kind = "lines"
     keeps_blank_lines = False
@@ -301,7 +301,7 @@ class JsonlSource(LineSource):
     def parse(self, data: bytes, file_number: int) -> Any:  # noqa: ARG002 - the signature of every source
         """Return the value of a line."""
         try:
-            # Not of bytes: `json` would guess UTF-16 where a line has zeros.
+            # Text instead of bytes, because `json` would guess UTF-16 for a line with zeros.
             return json.loads(decode_line(data.rstrip()).removeprefix("\ufeff"))
         except json.JSONDecodeError as error:
             shown = data[:80].decode(errors="replace").rstrip()
@@ -313,7 +313,7 @@ ColumnType = Literal["int", "float", "bool", "str"]
 _MAX_HEADER_BYTES: Final = 1 << 20
 _RETURN_ENDS_LINE: Final = r"`\r` without `\n` ends no line here; convert the line ends of the file to `\n`"
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
-"""What `surrogateescape` makes of bytes that are not UTF-8."""
+"""Matches the characters that `surrogateescape` uses for bytes that are not UTF-8."""
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -438,7 +438,7 @@ def _read_rows(text: str, delimiter: str, quote: str, max_rows: int = 2) -> list
     """Return the first rows of a text. Raises ValueError if it is not CSV."""
     import csv  # its C module is needed only for quoted fields
 
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a field may be a whole document
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a field may hold a whole document
     rows: list[list[str]] = []
     try:
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, strict=True):

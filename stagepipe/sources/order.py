@@ -1,7 +1,7 @@
-"""The order of an epoch: indices, drawn once from (seed, epoch) in the source's process. Any can be read at any time.
+"""The order of an epoch: indices, drawn once from (seed, epoch) in the source's process.
 
-Because the whole order is drawn together, a source can start at any position of it. The order of a mix is in
-`joined_order`: it depends on the parts.
+Because the whole order is drawn at once, a source can start at any position. The order of a mix depends on its parts
+and is in `joined_order`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ShuffledOrder:
     """
 
     def __init__(self, count: int, seed_name: str) -> None:
-        """`seed_name` goes into the seed, so that two sources differ. Before `begin` the order is ascending."""
+        """`seed_name` goes into the seed, so that two sources differ. Before `begin`, the order ascends."""
         self._count = count
         self._seed_name = seed_name
         self._order: Sequence[int] = range(count)
@@ -67,10 +67,10 @@ class ShuffledOrder:
 
 
 class BlockShuffledOrder:
-    """The numbers 0 ... `count` - 1, so that only a few blocks of them are read at a time.
+    """The numbers 0 ... `count` - 1, shuffled so that only a few blocks are read at a time.
 
-    The blocks are shuffled; each run of `blocks_together` of them is mixed. A record is therefore never further from
-    the records of its block than these blocks are long. Takes 8 bytes a record.
+    The blocks are shuffled, and each `blocks_together` consecutive blocks are mixed. A record therefore stays within
+    the span of these blocks. Takes 8 bytes per record.
 
     >>> order = BlockShuffledOrder([0, 3], 5, "dataset", blocks_together=1)
     >>> order.begin(epoch=0, seed=17)
@@ -80,7 +80,7 @@ class BlockShuffledOrder:
     """
 
     def __init__(self, starts: Sequence[int], count: int, seed_name: str, *, blocks_together: int) -> None:
-        """`starts` are the first numbers of the blocks, ascending from 0. Before `begin` the order is ascending."""
+        """`starts` are the first numbers of the blocks, ascending from 0. Before `begin`, the order ascends."""
         self._bounds = np.append(np.asarray(starts, np.int64), count)
         self._seed_name = seed_name
         self._blocks_together = blocks_together
@@ -143,16 +143,16 @@ class BatchedOrder:
 
 
 class SamplerOrder:
-    """What a sampler yields in an epoch, as a list, so that any position can be read without replaying.
+    """The indices of a sampler in an epoch, as a list, so that any position can be read without replaying.
 
-    Before the order is drawn, the sampler's `set_epoch` is called if it has one, and the generators that it holds
+    Before the order is drawn, the sampler's `set_epoch` is called if it has one, and its generators
     (torch's, NumPy's, Python's) are seeded from (seed, epoch). The caller of `begin` seeds the global generators.
 
     >>> order = SamplerOrder(lambda: [2, 0])
     >>> len(order), order[0]
     (2, 2)
 
-    Raises TypeError for a sampler that is not iterable.
+    Raises TypeError if the sampler is not iterable.
     """
 
     def __init__(self, build_sampler: Callable[[], Any], *, batched: bool = False) -> None:
@@ -199,7 +199,7 @@ class SamplerOrder:
         return self._get_order()[index]
 
     def _get_order(self) -> list[Any]:
-        """Return the order. Before the first `begin` its generators are not seeded, so `begin` draws it again."""
+        """Return the order. Before the first `begin`, the generators are not seeded, so `begin` draws it again."""
         if self._drawn_epoch_and_seed is None and not self._order:
             self.begin(0, 0)
             self._drawn_epoch_and_seed = None
@@ -207,10 +207,10 @@ class SamplerOrder:
 
 
 class DrawnOrder:
-    """A sampler of indices that the caller's process has drawn, for an epoch at a time.
+    """A sampler whose indices the caller's process draws, one epoch at a time.
 
-    A copy in another process reads them when its epoch begins, from an anonymous file. The file is replaced as a whole:
-    a reader has an old order or a new one.
+    A copy in another process reads them from an anonymous file when its epoch begins. The file is replaced as a whole,
+    so a reader gets either the old order or the new one.
 
     >>> order = DrawnOrder()
     >>> order.put([2, 0])
@@ -256,7 +256,7 @@ class _CopiedOrder:
 
 
 def _prepare_sampler(sampler: Any, epoch: int, seed: int) -> None:
-    """Set the epoch of a sampler and of those that it wraps, and seed their generators."""
+    """Set the epoch of a sampler and of its wrapped samplers, and seed their generators."""
     set_epoch = getattr(sampler, "set_epoch", None)
     if callable(set_epoch):
         set_epoch(epoch)

@@ -1,9 +1,9 @@
-"""`RecordSource`: the base of sources that read records from files, and what their messages have in common.
+"""`RecordSource`: the base of sources that read records from files, and the common parts of their messages.
 
-A record source is a map-style dataset: a number of records, each read by its index. The config loader turns
-`source: {uses: stagepipe.sources.jsonl}` into `stagepipe.sources.dataset` over it (`stagepipe.config.dataset_source`).
-So the source's process sends indices, the workers of the source read the records, and shuffles, resumes and
-ranks are those of every dataset.
+A record source is a map-style dataset: a number of records, each read by its index. The config loader wraps
+`source: {uses: stagepipe.sources.jsonl}` in `stagepipe.sources.dataset` (`stagepipe.config.dataset_source`). So the
+source's process sends indices, the workers of the source read the records, and shuffles, resumes and ranks work as for
+every dataset.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stagepipe.sources.order import BlockShuffledOrder, EpochOrder, ShuffledOrde
 from stagepipe.sources.stored_files import StoredFile, describe_stored_files
 
 ShuffleMode = bool | Literal["blocks"]
-"""False: the order of the files. True: any order of the records. "blocks": of blocks, and within a few of them."""
+"""False: the order of the files. True: any order of the records. "blocks": shuffled blocks, and records within them."""
 
 
 def name_place(error: Exception, place: str) -> Exception:
-    """Return the error of a record that cannot be read: OSError or ValueError, with its file and place in it.
+    """Return the error of an unreadable record: OSError or ValueError, with its file and place.
 
     >>> name_place(EOFError("no data"), "npy: a.npy: row 3")
     ValueError('npy: a.npy: row 3: EOFError: no data')
@@ -43,7 +43,7 @@ def describe_rows(indices: Sequence[int]) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the class and the text of an error; of a ValueError the text."""
+    """Return the class and the text of an error; only the text of a ValueError."""
     return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}".rstrip(": ")
 
 
@@ -117,7 +117,7 @@ class RecordSource(ABC):
         return self.read_records(indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is made when it is first used: open files, indexes and what is kept in memory."""
+        """Leave out everything that is built on first use: open files, indexes and cached records."""
         lazy = {
             name for name in self.__dict__ if isinstance(getattr(type(self), name, None), functools.cached_property)
         }
@@ -128,7 +128,7 @@ _MAX_SHOWN: int = 20
 
 
 def check_columns(wanted: Iterable[str], known: Collection[str], place: str) -> None:
-    """Raise ValueError if a wanted column is not known.
+    """Raise ValueError if a wanted column does not exist.
 
     >>> check_columns(["lable"], ["image", "label"], "parquet: a.parquet")
     Traceback (most recent call last):
@@ -144,7 +144,7 @@ def check_columns(wanted: Iterable[str], known: Collection[str], place: str) -> 
 
 
 def check_unique_columns(wanted: Sequence[str] | None, known: Sequence[str], place: str) -> None:
-    """Raise ValueError if two columns that are read have one name: a row would keep one of their values.
+    """Raise ValueError if two of the columns to read have the same name: a row would keep only one of their values.
 
     >>> check_unique_columns(["b"], ["a", "a", "b"], "csv: a.csv")
     >>> check_unique_columns(None, ["a", "a", "b"], "csv: a.csv")

@@ -1,13 +1,13 @@
-"""Requests to file systems of fsspec. `read_remote` and `RemoteContent` return whole ranges, or raise by name.
+"""Requests to file systems of fsspec. `read_remote` and `RemoteContent` return complete ranges or raise errors.
 
 Invariants:
 
-- A range has exactly the bytes that were asked for. Servers and proxies cut bodies without a word, or send the whole
-  file instead of a range, and fsspec passes both on: a body that is cut would look like the end of a shard.
-- A fault that may pass is repeated, with growing pauses, for a bounded time. What no waiting fixes is not.
+- A range has exactly the requested bytes. Servers and proxies truncate bodies silently, or send the whole file instead
+  of a range, and fsspec passes both on: a truncated body would look like the end of a shard.
+- A temporary fault is retried, with growing pauses, for a bounded time. A permanent fault is not retried.
 - A request ends: one without an answer is given up after a time that grows with its size.
-- Local copies of fsspec (`simplecache::`, `filecache::`) are made by one process at a time, and one that a kill has cut
-  is made again. fsspec itself writes them in place, and trusts what it finds.
+- Local copies of fsspec (`simplecache::`, `filecache::`) are made by one process at a time. A copy that a kill
+  truncated is made again, because fsspec itself writes copies in place and trusts what it finds.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from stagepipe.core import KeptFiles
 _Answer = TypeVar("_Answer")
 
 READ_REPEAT_S: Final = 120.0
-"""Stores have made room for the load, or are back from a restart, within a minute or two."""
+"""Within a minute or two, stores scale up to the load or come back from a restart."""
 LISTING_REPEAT_S: Final = 10.0
-"""The user waits for the listing, and a wrong address must fail soon."""
+"""Shorter, because the user waits for the listing, and a wrong address must fail soon."""
 ANSWER_S: Final = 60.0
-"""For the first byte, as in botocore."""
+"""Timeout for the first byte, as in botocore."""
 _MIN_BYTES_A_SECOND: Final = 1 << 18
 _FIRST_PAUSE_S: Final = 0.1
 _LAST_PAUSE_S: Final = 10.0
 _LOGGED_PAUSE_S: Final = 1.0
-"""Stores ask one request in some thousands to slow down: what a second request fixes is no news."""
+"""Shorter pauses are not logged: stores ask one request in some thousands to slow down, and one retry is enough."""
 _PASSING_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_REASON_CHARS: Final = 300
 _LASTING: Final = (
@@ -56,15 +56,15 @@ _LASTING: Final = (
     ValueError,
 )
 _LASTING_NAMES: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "OfflineModeIsEnabled"})
-"""Classes of botocore and huggingface_hub, which are not imported here."""
+"""Classes of botocore and huggingface_hub, by name because these packages are not imported here."""
 _COPIES: Final = KeptFiles("sources")
 _random: Final = random.SystemRandom()
-"""Not the module's generator: that one is seeded for the stages."""
+"""A separate generator, because the module's generator is seeded for the stages."""
 _log = logging.getLogger("stagepipe")
 
 
 class RemoteFile(Protocol):
-    """What a request needs to know of a `StoredFile`."""
+    """The attributes of a `StoredFile` that a request needs."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class RemoteFile(Protocol):
 
     @property
     def size(self) -> int:
-        """In bytes, when the file was found."""
+        """The size in bytes when the file was found."""
 
     @property
     def file_system(self) -> Any:
@@ -84,16 +84,16 @@ class RemoteFile(Protocol):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What identifies the file and its content."""
+        """The identity of the file and its content."""
 
     def make_change_error(self) -> ValueError:
         """Return the error of a file that has changed since it was found."""
 
 
 def read_remote(file: RemoteFile, start: int, stop: int) -> bytes:
-    """Return the bytes of a remote file from `start` to `stop`, all of them.
+    """Return all bytes of a remote file from `start` to `stop`.
 
-    Raises OSError, with the URL, if they cannot be read, and ValueError if the file has changed since it was found.
+    Raises OSError with the URL if they cannot be read, and ValueError if the file has changed since it was found.
     """
     if start >= stop:
         return b""
@@ -117,14 +117,14 @@ def read_remote(file: RemoteFile, start: int, stop: int) -> bytes:
 
 
 def get_information(file_system: Any, path: str) -> dict[str, Any]:
-    """Return what the store says of a file. `filecache` itself asks for its folder, which HTTP has not."""
+    """Return the store's information on a file. `filecache` would ask for its folder, which HTTP does not have."""
     store = file_system.fs if _keeps_copies(file_system) else file_system
     information: dict[str, Any] = store.info(path)
     return information
 
 
 def is_file(file_system: Any, path: str) -> bool:
-    """Return whether a path is a file. Raises what `info` raises; fsspec's `isfile` is False where a store fails."""
+    """Return whether a path is a file. Errors of `info` are raised; fsspec's `isfile` returns False for them."""
     try:
         return bool(get_information(file_system, path)["type"] == "file")
     except FileNotFoundError as error:
@@ -134,10 +134,10 @@ def is_file(file_system: Any, path: str) -> bool:
 
 
 def repeat_request(request: Callable[[], _Answer], problem: str, repeat_s: float) -> _Answer:
-    """Return what `request` returns; make it again while it fails, for `repeat_s` at most.
+    """Return the result of `request`; retry it while it fails, for `repeat_s` at most.
 
-    Raises OSError with `problem` if it still fails, or fails in a way that no waiting fixes. A ValueError, ImportError
-    or TypeError of `request` is raised as it is.
+    Raises OSError with `problem` if it still fails, or fails permanently. A ValueError, ImportError or TypeError of
+    `request` is passed on unchanged.
     """
     started = time.monotonic()
     for number in count(1):
@@ -162,14 +162,14 @@ def repeat_request(request: Callable[[], _Answer], problem: str, repeat_s: float
 
 
 def _describe(error: BaseException) -> str:
-    """Return the class and the text of an error in one line. huggingface_hub writes paragraphs."""
+    """Return the class and the text of an error on one line. huggingface_hub writes paragraphs."""
     text = " ".join(str(error).split())
     shown = f"{text[:_MAX_REASON_CHARS]}..." if len(text) > _MAX_REASON_CHARS else text
     return shown if type(error) is OSError else f"{type(error).__name__}: {shown}".rstrip(": ")
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether a request that failed so may succeed later."""
+    """Whether the fault may be temporary, so that a later request may succeed."""
     error = _find_fault(error)
     status = _find_status(error)
     if status is not None:
@@ -178,13 +178,13 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _find_fault(error: BaseException) -> BaseException:
-    """Return the cause of a FileNotFoundError: fsspec's HTTP raises one for every fault of a request for a size."""
+    """Return the cause of a FileNotFoundError: fsspec's HTTP raises one for any fault of a request for a size."""
     is_hidden = isinstance(error, FileNotFoundError) and error.__cause__ is not None
     return error.__cause__ or error if is_hidden else error
 
 
 def _find_status(error: BaseException | None) -> int | None:
-    """Return the HTTP status in an error of aiohttp, botocore, requests or httpx, or in what caused it."""
+    """Return the HTTP status in an error of aiohttp, botocore, requests or httpx, or in its causes."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, dict):
@@ -199,11 +199,11 @@ def _find_status(error: BaseException | None) -> int | None:
 
 
 def _require_size(file: RemoteFile) -> None:
-    """Raise ValueError if a file has another size now than when it was found."""
+    """Raise ValueError if the size of a file has changed since it was found."""
     try:
         file.file_system.invalidate_cache(file.path)
         size = get_information(file.file_system, file.path)["size"]
-    except Exception:  # noqa: BLE001 - the store is in trouble: the request is repeated
+    except Exception:  # noqa: BLE001 - the store is in trouble: the request is retried
         return
     if size != file.size:
         raise file.make_change_error()
@@ -214,16 +214,16 @@ def _request_range(file: RemoteFile, start: int, stop: int) -> bytes:
     if _keeps_copies(file_system):
         return _read_copy(file, start, stop)
     options: dict[str, Any] = {}
-    if file_system.async_impl and "cat_file" in vars(file_system):  # else `cat_file` is the class's own
+    if file_system.async_impl and "cat_file" in vars(file_system):  # else it is the class's own `cat_file`
         options["timeout"] = ANSWER_S + (stop - start) / _MIN_BYTES_A_SECOND
     elif type(file_system).cat_file is sys.modules["fsspec"].AbstractFileSystem.cat_file:
-        # It opens the file, whose cache would read 5 MiB ahead each time, and take a whole file for the range.
+        # It opens the file with a cache that would read 5 MiB ahead each time, and accept a whole file as the range.
         options["cache_type"] = "none"
     return bytes(file_system.cat_file(file.path, start=start, end=stop, **options))
 
 
 def _keeps_copies(file_system: Any) -> bool:
-    """Whether a file system reads from whole local copies of its files."""
+    """Whether a file system reads from local copies of whole files."""
     module = sys.modules.get("fsspec.implementations.cached")
     return module is not None and issubclass(type(file_system), module.WholeFileCacheFileSystem)
 
@@ -249,7 +249,7 @@ def _warn_of_whole_files(name: str) -> None:
 
 
 class RemoteContent(io.RawIOBase):
-    """A remote file, open for reading. Each read is a request of its own: put an `io.BufferedReader` around it."""
+    """A remote file, open for reading. Each read is one request: wrap it in an `io.BufferedReader`."""
 
     def __init__(self, file: RemoteFile) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class RemoteContent(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, or as much of it as the file has left."""
+        """Fill the buffer with the next bytes, as far as the file has any."""
         data = read_remote(self._file, self._position, min(self._position + len(buffer), self._file.size))
         buffer[: len(data)] = data
         self._position += len(data)

@@ -1,7 +1,7 @@
-"""What sources keep in the user's cache folder, made once and used by all processes and later runs.
+"""Files that sources keep in the user's cache folder: built once, and used by all processes and later runs.
 
-`<cache folder>/sources/`: the index of records (`*.npy`), which takes 8 bytes a record and is mapped by all processes;
-and decompressed files, because a compressed file cannot be read from the middle: a shuffled or resumed run would
+`<cache folder>/sources/` holds the index of records (`*.npy`, 8 bytes per record, mapped by all processes) and
+decompressed files. A compressed file cannot be read from the middle, so a shuffled or resumed run would otherwise
 decompress it for each record.
 """
 
@@ -29,14 +29,14 @@ from stagepipe.sources.stored_files import StoredFile, is_remote
 
 _KEPT: Final = KeptFiles("sources")
 _ANYBODY: Final = 0o666
-"""Users who share a cache folder read the same files."""
+"""All users who share a cache folder may read the files."""
 
 _UNREADABLE: Final = (OSError, ValueError, EOFError)
-"""What NumPy raises for a file that is missing or damaged."""
+"""Errors that NumPy raises for a missing or damaged file."""
 
 
 def open_cached_array(key: str, build: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the array that `build` returns, mapped from the cache. Without a writable cache, it is built in memory."""
+    """Return the array of `build`, mapped from the cache. Without a writable cache, build it in memory."""
     name = f"{key}.npy"
 
     def save(path: Path) -> None:
@@ -46,10 +46,10 @@ def open_cached_array(key: str, build: Callable[[], NDArray[np.int64]]) -> NDArr
     with contextlib.suppress(*_UNREADABLE):
         return _map_array(name)
     with _KEPT.hold(name):
-        with contextlib.suppress(*_UNREADABLE):  # another process has built it meanwhile
+        with contextlib.suppress(*_UNREADABLE):  # another process may have built it meanwhile
             return _map_array(name)
         array = build()
-        with contextlib.suppress(OSError):  # a full disk: it stays in memory
+        with contextlib.suppress(OSError):  # a full disk: keep the array in memory
             _KEPT.write(name, save, mode=_ANYBODY)
         return array
 
@@ -60,7 +60,7 @@ def _map_array(name: str) -> NDArray[np.int64]:
 
 
 def make_cached_file(key: str, write: Callable[[Path], None]) -> Path:
-    """Return the path of the file that `write` writes, once for all processes. Raises OSError if it cannot be kept."""
+    """Return the path of a cached file that `write` creates once for all processes. Raises OSError without a cache."""
     path = _KEPT.get_path(key)
     with _KEPT.hold(key):
         if not path.exists():
@@ -71,15 +71,15 @@ def make_cached_file(key: str, write: Callable[[Path], None]) -> Path:
 
 
 Bounds = NDArray[np.int64]
-"""Where the records of one file begin, ascending, and where the last one ends."""
+"""The positions at which the records of one file begin, ascending, followed by the end of the last record."""
 
 _MIN_CACHED_BYTES: Final = 4 << 20
-"""The index of files that are smaller together is made in each process: that takes milliseconds."""
+"""Below this total size of the files, each process builds the index itself within milliseconds."""
 _FORMAT_VERSION: Final = 1
 
 
 class RecordIndex:
-    """The bounds of the records of several files, and how many there are.
+    """The bounds of the records of several files, and the number of records.
 
     >>> index = RecordIndex.join([np.array([0, 4, 9]), np.array([2, 7])])
     >>> len(index), index.locate(1), index.locate(2)
@@ -87,10 +87,10 @@ class RecordIndex:
     """
 
     def __init__(self, packed: NDArray[np.int64]) -> None:
-        """`packed`: the number of files, the first record of each file, the number of records, and all bounds."""
+        """`packed`: the number of files, the first record of each file, the number of records, then all bounds."""
         file_count = int(packed[0])
         self.first_records: list[int] = packed[1 : file_count + 2].tolist()
-        self._bounds = packed[file_count + 2 :].view(np.ndarray)  # reading a number of a `memmap` runs Python code
+        self._bounds = packed[file_count + 2 :].view(np.ndarray)  # indexing a `memmap` would run Python code
 
     @classmethod
     def join(cls, parts: Iterable[Bounds]) -> RecordIndex:
@@ -101,15 +101,15 @@ class RecordIndex:
         return self.first_records[-1]
 
     def locate(self, record: int) -> tuple[int, int, int]:
-        """Return the number of the record's file, and where it begins and ends there."""
+        """Return the number of the record's file, and the start and end of the record in it."""
         file_number = bisect_right(self.first_records, record) - 1
         position = record + file_number  # a file has one more bound than records
         return file_number, int(self._bounds[position]), int(self._bounds[position + 1])
 
     def iter_runs(self, records: Sequence[int], max_bytes: int) -> Iterator[tuple[int, list[int]]]:
-        """Yield runs of records that lie one after the other in a file: its number, and their bounds.
+        """Yield runs of consecutive records of a file: the number of the file, and the bounds of the records.
 
-        A run has at most `max_bytes`, or one record.
+        A run has at most `max_bytes`, but at least one record.
         """
         done = 0
         while done < len(records):
@@ -130,7 +130,7 @@ class RecordIndex:
 
 
 def load_index(files: Sequence[StoredFile], kind: str, find_bounds: Callable[[StoredFile], Bounds]) -> RecordIndex:
-    """Return the index of files, from the cache if it has been built before.
+    """Return the index of files, from the cache if possible.
 
     `kind` names how records are found, such as "lines". `find_bounds` reads a file and returns its bounds.
     """

@@ -1,7 +1,7 @@
 """`StoredFile`, and the files that match paths and patterns, local or remote: every source finds its files here.
 
-Remote paths are URLs (`s3://bucket/*.jsonl`), which fsspec opens; `storage_options` are those of its file systems.
-`sample_contents` hashes a bounded part of the files where a source is built; `RangeReader` reads bytes in the workers.
+Remote paths are URLs (`s3://bucket/*.jsonl`), which fsspec opens; `storage_options` go to its file systems.
+`sample_contents` hashes a bounded part of the files when a source is built; `RangeReader` reads bytes in the workers.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _ANY_DEPTH: Final = "**"
 _MAX_NAMED: Final = 3
 _LOST_SLASH: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
-"""What `pathlib.Path` makes of a URL."""
+"""Matches a URL that `pathlib.Path` has turned into a path."""
 _BRACES: Final = re.compile(r"\{.*(,|\.\.).*\}")
-"""As in shells and webdataset: `{a,b}`, `{000..099}`."""
+"""Matches the braces of shells and webdataset: `{a,b}`, `{000..099}`."""
 _log = logging.getLogger("stagepipe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file: its path or URL, and what identifies its content without reading it."""
+    """A file: its path or URL, and an identity of its content that needs no reading."""
 
     name: str
     size: int
     """In bytes."""
     version: str
-    """Changes with the content: the time of the last change, or the remote file system's own tag."""
+    """Changes with the content: the time of the last change, or the tag of the remote file system."""
     file_system: Any = field(default=None, compare=False)
     """The file system of fsspec; None for a file of this machine."""
     path: str = ""
     """The path in the file system."""
     modified_ns: int | None = None
-    """The time of the last change, where `check_unchanged` can compare it."""
+    """The time of the last change, if `check_unchanged` can compare it."""
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What identifies the file and its content, on this machine or remote."""
+        """The identity of the file and its content, local or remote."""
         return self.name if self.file_system else self.path, self.size, self.version
 
     def check_unchanged(self, descriptor: int | None = None) -> None:
@@ -82,12 +82,12 @@ class StoredFile:
 
 
 def list_paths(path: Paths, label: str, argument: str = "path") -> list[str]:
-    """Return the paths, patterns and URLs that an argument holds.
+    """Return the paths, patterns and URLs of an argument.
 
     >>> list_paths(Path("data"), "jsonl"), list_paths(["a", Path("b")], "jsonl")
     (['data'], ['a', 'b'])
 
-    Raises TypeError for what is no path, and ValueError for an empty list.
+    Raises TypeError if an entry is not a path, and ValueError for an empty list.
     """
     given: Any = [path] if isinstance(path, str | os.PathLike) else path
     hint = "give a path, a pattern or a list of them"
@@ -105,9 +105,9 @@ def list_paths(path: Paths, label: str, argument: str = "path") -> list[str]:
 def find_stored_files(
     path: Paths, label: str, storage_options: Mapping[str, Any] | None = None, argument: str = "path"
 ) -> list[StoredFile]:
-    """Return the files that match a path, a pattern or several of them, each once, in the order of their names.
+    """Return the files that match a path, a pattern or several of them, without duplicates, sorted by name.
 
-    Raises what `iterate_files` raises.
+    Raises the errors of `iterate_files`.
     """
     return sorted(iterate_files(path, label, storage_options, argument), key=lambda file: file.name)
 
@@ -115,14 +115,14 @@ def find_stored_files(
 def iterate_files(
     path: Paths, label: str, storage_options: Mapping[str, Any] | None = None, argument: str = "path"
 ) -> Iterator[StoredFile]:
-    """Yield the files that match a path, a pattern or several of them, each once. `argument` is named in errors.
+    """Yield the files that match a path, a pattern or several of them, without duplicates. Errors name `argument`.
 
-    A path that exists is that file, also if it contains `[`. Patterns are those of Python's `glob`: `**` is any number
-    of folders, `*` and `**` match no name that begins with a dot. `**` follows links to folders; a folder that it
-    reaches in several ways is read in one of them, without links if there is such a way.
+    An existing path always stands for that file, even if it contains `[`. Patterns follow Python's `glob`: `**` matches
+    any number of folders; `*` and `**` match no name that begins with a dot. `**` follows links to folders; a folder
+    that it reaches on several paths is read once, on a path without links if there is one.
 
-    Raises ValueError if a pattern matches no file, OSError if its folder cannot be read, TypeError for what is no path,
-    and UsageError if fsspec is missing.
+    Raises ValueError if a pattern matches no file, OSError if its folder cannot be read, TypeError if an entry is not a
+    path, and UsageError if fsspec is missing.
     """
     seen: set[str] = set()
     for pattern in list_paths(path, label, argument):
@@ -140,9 +140,9 @@ def iterate_files(
 
 
 def find_stores(path: Paths, label: str, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the folders and files that match paths and patterns: those of this machine as absolute paths, and URLs.
+    """Return the folders and files that match paths and patterns: local ones as absolute paths, and URLs.
 
-    Raises as `iterate_files`. A URL without a pattern is not looked up.
+    Raises the errors of `iterate_files`. A URL without a pattern is not looked up.
     """
     stores: set[str] = set()
     for pattern in list_paths(path, label):
@@ -158,7 +158,7 @@ def find_stores(path: Paths, label: str, storage_options: Mapping[str, Any] | No
 
 
 def require_unchanged(name: str, expected: tuple[int, int], status: os.stat_result) -> None:
-    """Raise ValueError if a file has another size, or time of its last change in ns, than expected."""
+    """Raise ValueError if a file's size or time of its last change in ns is not the expected one."""
     if (status.st_size, status.st_mtime_ns) != expected:
         raise _make_change_error(name)
 
@@ -168,7 +168,7 @@ def _make_change_error(name: str) -> ValueError:
 
 
 def describe_stored_files(files: Sequence[StoredFile]) -> SourceFiles:
-    """Return what identifies files in the state of a run."""
+    """Return the identity of files for the state of a run."""
     versions = [file.version for file in files]
     is_local = all(file.file_system is None for file in files)
     samples = sample_contents([file.path for file in files], versions) if is_local else None
@@ -200,18 +200,18 @@ def _find_local(pattern: str, label: str) -> Iterator[StoredFile]:
 
 
 def _make_absolute(name: str) -> str:
-    """Return an absolute path, without `..`: then two names of a file in one folder are equal."""
+    """Return an absolute path without `..`, so that two names of a file in one folder are equal."""
     if ".." not in name:
         return os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118 - of names
     folder, file = os.path.split(name)
-    return os.path.join(os.path.realpath(folder), file)  # noqa: PTH118 - `a/../b` is not `b` where `a` is a link
+    return os.path.join(os.path.realpath(folder), file)  # noqa: PTH118 - `a/../b` is not `b` if `a` is a link
 
 
 def _match(pattern: str, label: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the names that match a pattern of this machine, and warn of what it leaves out.
+    """Yield the names that match a local pattern, and warn about skipped folders and links.
 
-    `glob` leaves out folders that cannot be read and links that lead nowhere without a word: a run would end well and
-    lack a part of its data. The workers that read the items of a run build its source again, and say nothing.
+    `glob` skips unreadable folders and broken links silently: a run would succeed with a part of its data missing. The
+    workers that read the items of a run build its source again, and do not repeat the warning.
 
     Raises PermissionError if nothing matches and a folder cannot be read.
     """
@@ -247,7 +247,7 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _escape_names(pattern: str) -> str:
-    """Return a pattern in which a part with `[` stands for the file or folder of that name, where there is one."""
+    """Return the pattern with `[` escaped in each part that names an existing file or folder."""
     parts: list[str] = []
     path = ""
     is_name = True
@@ -262,7 +262,7 @@ def _escape_names(pattern: str) -> str:
 
 
 def _expand(pattern: str, unreadable: list[str]) -> Iterator[str]:
-    """Yield what `glob` finds, but `**` enters each folder once. Folders below it that cannot be read are added."""
+    """Yield the matches of `glob`, but let `**` enter each folder once. Add the unreadable folders to `unreadable`."""
     parts = Path(pattern).parts
     if _ANY_DEPTH not in parts:
         yield from globbing.iglob(pattern)  # noqa: PTH207 - a Path refuses an absolute pattern
@@ -282,9 +282,9 @@ def _expand(pattern: str, unreadable: list[str]) -> Iterator[str]:
 
 
 def _walk(base: str, unreadable: list[str]) -> Iterator[str]:
-    """Yield a folder and those below it, each once: by its own path, or else by the first one through links.
+    """Yield a folder and all folders below it, each once: by its own path, else by the first path through links.
 
-    A link to a folder that contains the link is a loop, and not followed.
+    A link to a folder that contains the link is a loop and is not followed.
     """
     entered: set[str] = set()
     tops = [base]
@@ -306,7 +306,7 @@ def _walk(base: str, unreadable: list[str]) -> Iterator[str]:
 
 
 def _find_unreadable(pattern: str) -> Iterator[str]:
-    """Yield the folders above `**` that a pattern would search, but that this user may not read."""
+    """Yield the folders above `**` that a pattern would search but that this user may not read."""
     parts = Path(pattern).parts
     for number, part in enumerate(parts):
         if part == _ANY_DEPTH:
@@ -328,7 +328,7 @@ def _find_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -
         except OSError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            # Of `file://`, and for stores in which names appear late.
+            # This happens for `file://`, and for stores that show new names late.
             _log.warning("%s: a link that leads nowhere is left out of %r: %s", label, pattern, path)
             continue
         if information["type"] != "file":
@@ -346,7 +346,7 @@ def _find_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -
 
 
 def _match_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the paths in their file system that match a URL. As on this machine, a dot hides a name from patterns."""
+    """Return the file systems and paths that match a URL. As for local patterns, a dot hides a name."""
     fsspec = import_extra("fsspec", "remote", f"{label}: {pattern}")
 
     def match() -> list[tuple[Any, str]]:
@@ -358,7 +358,7 @@ def _match_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) 
         try:
             names = file_system.glob(path)
         except FileNotFoundError as error:
-            if error.__cause__ is not None:  # no folder's: a repository or a store is not there
+            if error.__cause__ is not None:  # not a missing folder: a repository or a store does not exist
                 raise
             names = []
         return [
@@ -374,7 +374,7 @@ def _match_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) 
 
 
 def _make_url(pattern: str, file_system: Any, path: str) -> str:
-    """Return the URL of a path that matches the URL `pattern`, with what it is chained to (`zip://*.csv::a.zip`)."""
+    """Return the URL of a path that matches the URL `pattern`, with the chained part (`zip://*.csv::a.zip`)."""
     url = path if is_remote(path) else str(file_system.unstrip_protocol(path))
     first, mark, rest = pattern.partition("::")
     if not mark or "::" in url:
@@ -402,16 +402,16 @@ def _describe_missing(pattern: str, label: str) -> str:
 
 
 MAX_SAMPLED_FILES: Final = 16
-"""Of more files, so many are read, at equal distances. 48 reads take some milliseconds, or half a second of a disk."""
+"""From more files, this many are read, evenly spaced. 48 reads take some milliseconds, or half a second on a disk."""
 BLOCK_BYTES: Final = 1 << 16
-"""A seek of a hard disk takes longer than to read so much."""
+"""A hard disk needs longer for a seek than for reading this much."""
 _DIGEST_BYTES: Final = 8
 
 
 def sample_contents(paths: Sequence[str], versions: Sequence[object]) -> ContentSamples | None:
-    """Return a hash of the first, middle and last block of files of this machine, and of their times.
+    """Return a hash of the first, middle and last block of local files, and a hash of their times.
 
-    None if there are no files, or one cannot be read.
+    Return None if there are no files, or if one cannot be read.
     """
     count = min(len(paths), MAX_SAMPLED_FILES)
     if not count:
@@ -422,14 +422,14 @@ def sample_contents(paths: Sequence[str], versions: Sequence[object]) -> Content
         for index in indices:
             for block in _read_blocks(paths[index]):
                 contents.update(block)
-    except OSError:  # the source says so when it opens the file
+    except OSError:  # the source raises the error when it opens the file
         return None
     times = hashlib.blake2b(repr([str(versions[index]) for index in indices]).encode(), digest_size=_DIGEST_BYTES)
     return ContentSamples(contents.hexdigest(), times.hexdigest())
 
 
 def _read_blocks(path: str) -> list[bytes]:
-    """Return the first, the middle and the last block of a file. A small file is read whole."""
+    """Return the first, the middle and the last block of a file; a small file as one block."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path would cost as much as the call
         size = os.fstat(file.fileno()).st_size
         if size <= 3 * BLOCK_BYTES:
@@ -439,33 +439,33 @@ def _read_blocks(path: str) -> list[bytes]:
 
 _MAX_OPEN_FILES: Final = 64
 REMOTE_BLOCK_BYTES: Final = 1 << 20
-"""A remote file is read in blocks: a request takes some 50 ms, in which a fast network sends more than this."""
+"""A remote file is read in blocks: a request takes about 50 ms, in which a fast network sends more than a block."""
 _MAX_REMOTE_BLOCKS: Final = 16
 _MAX_BLOCKS_A_READ: Final = 4
-"""A longer range costs one request. A file that is read from start to end is read in pieces of so many."""
+"""A longer range takes one request. A file that is read from start to end is read in pieces of this many blocks."""
 
 
 _READ_AHEAD_BYTES: Final = 1 << 16
-"""A row of a table has some tens of bytes, and a call of the kernel takes longer than a copy of them."""
+"""A row of a table has some tens of bytes, so a system call would take longer than copying the row."""
 _MAX_SMALL_BYTES: Final = 1 << 12
-"""The ranges that are read ahead."""
+"""Maximum size of a range that is read ahead."""
 
 
 class RangeReader:
-    """Reads ranges of bytes. Keeps local files open, and the last 16 MiB of remote ones.
+    """Reads ranges of bytes. It keeps local files open, and the last 16 MiB of remote files in memory.
 
-    Where small ranges of a local file follow one after the other, it reads ahead.
+    It reads ahead if small ranges of a local file follow one another.
     """
 
     def __init__(self) -> None:
         self._open_files: OrderedDict[str, int] = OrderedDict()
         self._ahead_path = ""
-        """The local file that was read last."""
+        """The local file of the last read."""
         self._ahead_start = 0
         self._ahead = b""
-        """Its bytes from `_ahead_start` on, which begin or end with those that were read last."""
+        """Bytes of that file from `_ahead_start` on; they begin or end with the bytes of the last read."""
         self._next_start = 0
-        """Where the range that was read last ends."""
+        """End of the last range."""
         self._read_block = lru_cache(_MAX_REMOTE_BLOCKS)(_read_block)
 
     def read(self, file: StoredFile, start: int, stop: int) -> bytes:
@@ -504,7 +504,7 @@ class RangeReader:
             os.close(self._open_files.popitem()[1])
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # at the end of the interpreter
+        with contextlib.suppress(Exception):  # at interpreter shutdown
             self.close()
 
     def _read_local(self, file: StoredFile, start: int, stop: int) -> bytes:

@@ -1,8 +1,8 @@
 """Sources whose records are rows of tables, each a dict: `ParquetSource`, `ArrowSource`, `LanceSource`.
 
-`ArrowGroupSource` is the base of those that read groups of rows whole; workers keep the groups that they read last.
-`ArrowRows` makes dicts of the rows without pyarrow's own `to_numpy`, which imports pandas where it is installed: that
-takes a second and 60 MB in each worker.
+`ArrowGroupSource` is the base of the sources that read whole groups of rows; workers keep the last groups. `ArrowRows`
+converts the rows to dicts without pyarrow's own `to_numpy`, which imports pandas if it is installed: that takes a
+second and 60 MB in each worker.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from stagepipe.sources.stored_files import (
 )
 
 _DTYPES: Final = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""NumPy's names of the types for which pyarrow has another one."""
+"""NumPy's names of types that have a different name in pyarrow."""
 
 
 class ArrowRows:
-    """The rows of a table, each made when it is read.
+    """The rows of a table, each converted when it is read.
 
-    A list of numbers without nulls, and a tensor of fixed shape, is a NumPy array on the table's memory, read-only. A
-    tensor has its logical shape: its permutation is applied. One of truth values is a copy, because Arrow packs them in
-    bits; one with nulls, or of other values such as dates, is nested lists. All other values are what pyarrow's `as_py`
-    returns.
+    A list of numbers without nulls, and a tensor of fixed shape, becomes a read-only NumPy array on the table's memory.
+    A tensor has its logical shape: its permutation is applied. A tensor of booleans is a copy, because Arrow packs them
+    in bits; a tensor with nulls or of other values, such as dates, becomes nested lists. All other values are converted
+    by pyarrow's `as_py`.
     """
 
     def __init__(self, table: Any, *, arrays_of_lists: bool = True) -> None:
@@ -86,7 +86,7 @@ def _is_list(type_: Any) -> bool:
 
 
 def _has_tensor(type_: Any) -> bool:
-    """Whether a nested type has a tensor inside."""
+    """Whether a nested type contains a tensor."""
     import pyarrow as pa
 
     if isinstance(type_, pa.FixedShapeTensorType):
@@ -95,7 +95,7 @@ def _has_tensor(type_: Any) -> bool:
 
 
 def _convert_nested(scalar: Any, *, arrays_of_lists: bool) -> Any:
-    """Return a struct, a list or a map of which a part is a tensor."""
+    """Return a struct, a list or a map that contains a tensor."""
     import pyarrow as pa
 
     if not scalar.is_valid:
@@ -112,7 +112,7 @@ def _convert(scalar: Any, *, arrays_of_lists: bool) -> Any:
 
 
 def _get_dtype(type_: Any) -> np.dtype[Any] | None:
-    """Return NumPy's type of numbers; None for other types."""
+    """Return NumPy's type for numbers; None for other types."""
     import pyarrow as pa
 
     is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
@@ -129,7 +129,7 @@ def _list_to_array(scalar: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _convert_tensor(scalar: Any, *, type_: Any, dtype: np.dtype[Any] | None) -> Any:
-    """Return a tensor as an array, or as nested lists if NumPy lacks its type or it has nulls; a null as None."""
+    """Return a tensor as an array, or as nested lists if NumPy lacks its type or it has nulls. A null becomes None."""
     if not scalar.is_valid:
         return None
     values = scalar.value.values
@@ -147,20 +147,20 @@ def _convert_tensor(scalar: Any, *, type_: Any, dtype: np.dtype[Any] | None) -> 
 
 
 def _to_array(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return the numbers of a `pyarrow.Array` without nulls, on its memory."""
+    """Return the numbers of a `pyarrow.Array` without nulls as a view of its memory."""
     if not len(values):
         return np.empty(0, dtype)
     return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
 
 
 MAX_KEPT_BYTES: Final = 256 << 20
-"""Groups that a worker keeps, in addition to those that `shuffle: blocks` mixes."""
+"""Memory for the groups that a worker keeps; with `shuffle: blocks`, it keeps at least the mixed groups."""
 _MAX_OPEN_FILES: Final = 16
 _log = logging.getLogger("stagepipe")
 
 
 class ArrowGroupSource(RecordSource):
-    """Rows of tables that pyarrow reads in groups. A subclass defines how a file is opened, and a group read.
+    """Rows of tables that pyarrow reads in groups. A subclass defines how to open a file and how to read a group.
 
     Args:
         path: a path or pattern, or several. `**` matches folders at any depth. A URL is opened by fsspec.
@@ -215,7 +215,7 @@ class ArrowGroupSource(RecordSource):
         return self._first_rows[-1]
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
-        """Return the rows of several indices. A group is read once for a run of rows in it."""
+        """Return the rows of several indices. A group is read once for consecutive rows in it."""
         records: list[Any] = []
         group, rows = -1, None
         for index in indices:
@@ -237,7 +237,7 @@ class ArrowGroupSource(RecordSource):
         return np.unique(self._first_rows[:-1]).tolist() if len(self) else [0]
 
     def make_order(self, shuffle: ShuffleMode) -> EpochOrder:
-        """Return the order of an epoch. A full shuffle of groups that do not fit into memory is slow, and warned of."""
+        """Return the order of an epoch. Warn about a full shuffle of groups that exceed the memory, which is slow."""
         size = sum(file.size for file in self._files)
         if shuffle is True and size > MAX_KEPT_BYTES and not self.reads_single_rows:
             _log.warning(
@@ -285,7 +285,7 @@ class ArrowGroupSource(RecordSource):
         except pa.ArrowInvalid as error:
             file.check_unchanged()
             raise ValueError(f"{self.label}: {file.name}: not a whole {self.label} file: {error}") from error
-        except OSError as error:  # pyarrow's own, whose traceback says no more
+        except OSError as error:  # pyarrow's own error, whose traceback adds nothing
             raise OSError(f"{self.label}: {file.name}: cannot be opened: {error}") from error
         file.check_unchanged()
         return content
@@ -295,12 +295,12 @@ class ArrowGroupSource(RecordSource):
 
     @functools.cached_property
     def _index(self) -> RecordIndex:
-        """The groups of the files, as records of one or more rows."""
+        """The groups of the files; each group counts as a record with one or more rows."""
         return load_index(self._files, self.index_kind, self._find_bounds)
 
     @functools.cached_property
     def _first_rows(self) -> list[int]:
-        """The first row of each group, and the number of rows."""
+        """The first row of each group, followed by the number of rows."""
         firsts = [0]
         for file_number in range(len(self._files)):
             bounds = self._index.get_file_bounds(file_number)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import tarfile
 
 _MEMBER_NAME: Final = re.compile(r"(?!__[^/]*__/)((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
-"""The key of a sample, and the name of a field: all after the first dot of the file's name. No file of `__meta__/`."""
+"""The key of a sample, and its field: all after the first dot of the file's name. Files in `__meta__/` do not match."""
 
 _HEADER_BYTES: Final = 512
 _CHECKED_END_BYTES: Final = 1 << 16
-"""More than what `tar` pads an archive with: up to 10 kB."""
+"""More than the padding of a `tar` archive, which is up to 10 kB."""
 
 
 class WebdatasetSource(ByteRangeSource):
@@ -71,7 +71,7 @@ class WebdatasetSource(ByteRangeSource):
 
     def find_bounds(self, file: StoredFile) -> Bounds:
         """Return where the samples of a tar file begin."""
-        import tarfile  # 12 ms, which processes without tar files need not spend
+        import tarfile  # takes 12 ms, which processes without tar files need not spend
 
         starts = array("q")
         key_hashes = array("q")
@@ -128,7 +128,7 @@ class WebdatasetSource(ByteRangeSource):
 
 
 def _check_end(data: bytes, offset: int) -> None:
-    """Raise ReadError unless `data`, what follows the last member at `offset`, is the end of a tar file: only zeros."""
+    """Raise ReadError unless the archive ends after its last member (at `offset`), with only zeros in `data`."""
     import tarfile
 
     if not data:
@@ -140,10 +140,10 @@ def _check_end(data: bytes, offset: int) -> None:
 
 
 def _iterate_members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, re.Match[str] | None]]:
-    """Yield the regular files of a tar file, with the parts of their names; None for a file of no sample.
+    """Yield the regular files of a tar file, with the parts of their names; None for a file outside of samples.
 
-    Meanwhile, `archive.offset` is where the next member begins. Raises ValueError for what has the name of a field and
-    is no file, such as a link: its content is elsewhere.
+    During the iteration, `archive.offset` is the start of the next member. Raises ValueError for a member with the name
+    of a field that is not a file, such as a link: its content is elsewhere.
     """
     while (member := archive.next()) is not None:
         archive.members = []  # type: ignore[attr-defined]  # it would keep 1 kB a member
@@ -158,12 +158,12 @@ def _iterate_members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo
 
 
 def _hash_key(key: str) -> int:
-    """Return a number for a key: a set of the keys of a million samples would take 100 MB. `./0` is `0`."""
+    """Return a number for a key, because a set of a million keys would take 100 MB. `./0` equals `0`."""
     return hash(key.removeprefix("./"))
 
 
 def _check_keys(content: BinaryIO, hashes: array[int]) -> None:
-    """Raise ValueError if two samples of a tar file have one key: its members do not follow each other."""
+    """Raise ValueError if two samples of a tar file have the same key: the members of a sample must be adjacent."""
     import tarfile
 
     unique, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
@@ -205,7 +205,7 @@ def _read_fields(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes, re.Match
 
 def _load_array(content: bytes) -> Any:
     file = io.BytesIO(content)
-    np.lib.format.read_magic(file)  # `load` reads archives of several arrays too
+    np.lib.format.read_magic(file)  # `load` would also accept archives of several arrays
     file.seek(0)
     return np.load(file, allow_pickle=False)
 
