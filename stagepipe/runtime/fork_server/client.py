@@ -529,7 +529,7 @@ def launch_fork_server(spec: PipelineSpec) -> None:
 
 
 def find_preload(plan: Plan | PipelineSpec) -> Preload:
-    """Return the imports of the plan's fork server: the modules of `preload`, and torch if a stage or the caller uses it.
+    """Return the imports of a plan's fork server: its `preload`, and torch if a stage or the caller uses it.
 
     The user's modules are found where a worker finds them: on the caller's path and next to the config.
     """

@@ -1,8 +1,8 @@
-"""Chunks: how many items the source sends together, and how a worker makes chunks of the results. In their processes.
+"""Chunks: the number of items that the source sends together, and the chunks that a worker makes of its results.
 
 An index chunk goes from the source to a worker of `dataset`, a sample chunk from there to `Batch`. A result that cannot
-be a row, a dropped item and one that fails cut a chunk: what came before is sent first, so that the order of what
-leaves a worker is that of single items.
+be a row, a dropped item and a failed item cut a chunk: earlier items are sent first, so that the output order of a
+worker is the order of single items.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ MAX_CHUNK_ITEMS: Final = 384
 """Their indices, 8 bytes each, fit one packet."""
 _MAX_CHUNK_BYTES: Final = 1 << 20
 _MAX_BATCH_BYTES: Final = 16 << 20
-"""A chunk that is a batch may have so many: they would be the batch's anyway, and `Batch` copies none of them."""
+"""The limit for a chunk that is a batch. The batch needs the bytes anyway, and `Batch` does not copy them."""
 _MAX_ROW_BYTES: Final = 1 << 16
-"""A larger sample travels alone: what its packet costs is little beside its bytes, and it may be in shared memory."""
+"""A larger sample travels singly: the cost of its packet is small for its size, and it may be in shared memory."""
 CHUNK_NS: Final = 1_000_000
-"""What a worker works on a chunk. Longer ones would leave other workers without work, and `Batch` without rows."""
+"""A worker's time for a chunk. Longer ones would leave other workers without work, and `Batch` without rows."""
 _MAX_BATCH_FACTOR: Final = 16
-"""A chunk that is a batch may take so much longer: it saves `Batch` its work."""
+"""The factor by which a chunk that is a batch may take longer, because it saves work of `Batch`."""
 _MAX_HELD_NS: Final = 16_000_000
-"""After this time a worker sends its rows, because the samples are slower than those before."""
+"""After this time a worker sends its rows, because the samples are slower than earlier ones."""
 
 
 class ChunkSize:
-    """How many items the source sends together: as many as take a worker a millisecond, by what the workers publish.
+    """Chooses how many items the source sends together: a worker's work for a millisecond, measured by the workers.
 
-    Where a batch takes a worker half a millisecond to sixteen, a chunk is a batch, if no skips come before it: `Batch`
-    then passes its arrays on.
+    If a worker needs half a millisecond to sixteen for a batch, a chunk is a batch, unless skips come before it:
+    `Batch` then passes its arrays on.
     """
 
     def __init__(self, worker_regions: Sequence[ProcessRegion], batch_size: int = 0) -> None:
-        """`worker_regions` are those of the workers that read the chunks."""
+        """`worker_regions` belong to the workers that read the chunks."""
         self._batch_size = batch_size
         self._worker_regions = worker_regions
         self._count = 1
 
     @property
     def item_bytes(self) -> int:
-        """How many bytes a sample has, as far as the workers know; 0 while they do not."""
+        """The bytes of a sample, as far as the workers know; 0 before they do."""
         return max(region[ProcessCounter.CHUNK_ITEM_BYTES] for region in self._worker_regions)
 
     def choose(self, item: int, max_items: int) -> int:
-        """Return how many items to send from `item` on, at most `max_items` for all workers together."""
-        # One that is not measured yet has 0; one whose first chunk imports a library measures too much.
+        """Return how many items to send from `item` on. `max_items` limits the items of all workers together."""
+        # An unmeasured worker has 0. A worker whose first chunk imports a library measures too much.
         times_ns = [region[ProcessCounter.CHUNK_ITEM_NS] for region in self._worker_regions]
         item_ns = min(filter(None, times_ns), default=0)
         fitting_items = min(max(CHUNK_NS // item_ns, 1), MAX_CHUNK_ITEMS) if item_ns else 1
@@ -75,7 +75,7 @@ class ChunkOutput:
     """The ChainOutput of a worker that sends chunks: it stacks consecutive samples and sends them together."""
 
     def __init__(self, output: HopOutput, batch_size: int = 0) -> None:
-        """`output` sends. `batch_size`: see `ChunkSize`."""
+        """`output` sends the chunks. For `batch_size`, see `ChunkSize`."""
         self._output = output
         self._batch_size = batch_size
         self._end_item = 0
@@ -85,21 +85,21 @@ class ChunkOutput:
         self._row_count = 0
         self._size = 0
         self.row_bytes = 0
-        """About how many bytes the first sample of the last chunk has."""
+        """The approximate size in bytes of the first sample of the last chunk."""
 
     def begin(self, first_item: int, count: int) -> None:
-        """Expect the results of `count` items. Rows that were not sent are discarded."""
+        """Expect the results of `count` items. Discards unsent rows."""
         self._end_item = first_item + count
         self._max_bytes = _MAX_BATCH_BYTES if count == self._batch_size else _MAX_CHUNK_BYTES
         self._rows = None
 
     def add(self, value: Any, key: Key) -> bool:
-        """Copy the next item's sample into the next row. False where it is no row, and `send_item` must take it."""
+        """Copy the next item's sample into the next row. False if it is not a row: then `send_item` must take it."""
         if self._rows is None or len(key) > 1:
             return self._add_unlike(value, key)
         try:
             self._rows.put(self._row_count, value)
-        except Exception:  # noqa: BLE001 - a sample may raise anything; alone it fails with the error that it has there
+        except Exception:  # noqa: BLE001 - a sample may raise anything; singly it fails with its own error
             return self._add_unlike(value, key)
         self._row_count += 1
         if self._row_count == self._size:
@@ -107,12 +107,12 @@ class ChunkOutput:
         return True
 
     def _add_unlike(self, value: Any, key: Key) -> bool:
-        """Start the next chunk with a sample. A part of an item, and what is no row, goes to the output."""
+        """Start the next chunk with a sample. Parts of items, and samples that are not rows, go to the output."""
         self.flush()
         return (len(key) == 1 and self._start(key[0], value)) or self._output.add(value, key)
 
     def _start(self, item: int, value: Any) -> bool:
-        """Start a chunk with a sample. False where it must travel alone."""
+        """Start a chunk with a sample. Returns False if the sample must travel singly."""
         try:
             self.row_bytes = row_bytes = max(count_bytes(value), 1)
             size = min(self._end_item - item, self._max_bytes // row_bytes)
@@ -131,22 +131,22 @@ class ChunkOutput:
         return True
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send the chunk, and an item."""
+        """Send the chunk, then an item."""
         self.flush()
         self._output.send_item(key, box, samples, meta)
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
-        """Send the chunk, and a tombstone."""
+        """Send the chunk, then a tombstone."""
         self.flush()
         self._output.send_tombstone(key, samples, meta)
 
     def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        """Send the chunk, and a skip."""
+        """Send the chunk, then a skip."""
         self.flush()
         self._output.send_skip(stage, key, error, header)
 
     def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
-        """Send the chunk, and the number of an item's parts."""
+        """Send the chunk, then the number of an item's parts."""
         self.flush()
         self._output.send_close(key, part_count, meta)
 
@@ -165,10 +165,10 @@ class ChunkOutput:
 
 
 class ChunkLoop:
-    """Runs the items of chunks through a worker's stages, a chunk over several calls of `run`."""
+    """Runs the items of chunks through a worker's stages. A chunk may take several calls of `run`."""
 
     def __init__(self, chain: StageChain, region: ProcessRegion, output: ChunkOutput | None) -> None:
-        """`output`: where `chain` sends to, if it sends rows."""
+        """`output` is the output of `chain`, if it sends rows."""
         self._chain = chain
         self._region = region
         self._output = output
@@ -176,11 +176,11 @@ class ChunkLoop:
         self._count = 0
         self._began_ns = 0
         self._sent_ns = 0
-        """When the last rows of the chunk were sent."""
+        """The time at which the last rows of the chunk were sent."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether no chunk is in hand."""
+        """Whether there is no current chunk."""
         return self._chunk is None
 
     def discard(self) -> None:
@@ -190,7 +190,7 @@ class ChunkLoop:
             self._output.begin(0, 0)
 
     def begin(self, key: Key, values: list[Any], header: ItemHeader = (1, b""), *, together: bool = False) -> None:
-        """Take a chunk. `header` is that of each item. `together`: the stage may be called once for all of them."""
+        """Take a chunk. Each item has `header`. With `together`, the stage may be called once for all items."""
         self._chunk = chunk = ChunkInHand(key, values, header)
         if self._output is not None:
             self._count = len(values)
@@ -201,7 +201,7 @@ class ChunkLoop:
             self._chain.call_together(chunk, self._region)
 
     def run(self, max_ns: int) -> None:
-        """Run items of the chunk for `max_ns`. Rows are sent at its end, and after some milliseconds."""
+        """Run items of the chunk for `max_ns`. Sends rows at its end, and after some milliseconds."""
         chunk, output = self._chunk, self._output
         if chunk is None:
             return
@@ -216,13 +216,13 @@ class ChunkLoop:
         try:
             self._chain.push_chunk(chunk, self._region, max_ns)
         except StageError:
-            output.flush()  # what came before it is complete
+            output.flush()  # the rows before it are complete
             raise
         now_ns = perf_counter_ns()
         if not chunk.values:
             output.flush()
             self._region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
-            work_ns = now_ns - cpu_delay_ns(os.getpid()) - self._began_ns  # waits for files count, those for a CPU not
+            work_ns = now_ns - cpu_delay_ns(os.getpid()) - self._began_ns  # file waits count, CPU waits do not
             self._region[ProcessCounter.CHUNK_ITEM_NS] = max(work_ns // self._count, 1)
         elif now_ns - self._sent_ns > _MAX_HELD_NS:
             self._sent_ns = now_ns

@@ -1,7 +1,7 @@
 """The worker's end of the control channel.
 
-A thread receives the commands, so that a seek or a stop interrupts any wait of the main thread. It also writes what the
-sender holds back too long: the main thread may be in user code that waits.
+A thread receives the commands, so that a seek or a stop interrupts any wait of the main thread. It also writes items
+that the sender has held too long, because the main thread may be in user code that waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WATCH = b"watch"
 _CHECK_INTERVAL_MS = 10
 _CHECKS_BEFORE_IDLE = 3
 _LINGER_MS = 2000
-"""How long `close` waits for events that are not sent yet."""
+"""The time that `close` waits for unsent events."""
 
 
 class ControlClient:
@@ -33,7 +33,7 @@ class ControlClient:
     def __init__(self, address: str, process: int, wake_fd: int, supervisor_pidfd: int) -> None:
         """Connect to the supervisor at the zmq address `address` as process `process`.
 
-        `wake_fd` belongs to the wake event, which the supervisor can set too. The process exits when that of
+        `wake_fd` belongs to the wake event, which the supervisor can set too. This process exits when the process of
         `supervisor_pidfd` has exited.
         """
         self._pid = this_process.pid
@@ -91,7 +91,7 @@ class ControlClient:
             while True:
                 ready = dict(poller.poll(_CHECK_INTERVAL_MS if checks_left else None))
                 checks_left = self._check_held(checks_left)
-                if self._supervisor_pidfd in ready:  # the lifetime pipe may be held open by a fork
+                if self._supervisor_pidfd in ready:  # a fork may hold the lifetime pipe open
                     os._exit(1)
                 if events in ready:
                     event = events.recv()
@@ -108,14 +108,14 @@ class ControlClient:
             socket.close()
 
     def _check_held(self, checks_left: int) -> int:
-        """Write what the sender holds too long. Returns after how many such checks they may end."""
+        """Write items that the sender has held too long. Returns the number of further checks before they may end."""
         if not checks_left or self._sender is None:
             return checks_left
         if self._sender.write_late():
             return _CHECKS_BEFORE_IDLE
         if checks_left == 1:
             self._sender.is_watched = False
-            if self._sender.write_late():  # held between the last check and the line before
+            if self._sender.write_late():  # held between the last check and the previous line
                 self._sender.is_watched = True
                 return _CHECKS_BEFORE_IDLE
         return checks_left - 1

@@ -30,7 +30,7 @@ from stagepipe.runtime.worker.loop import Worker, exit_if_cuda_is_broken, limit_
 
 
 def install_main_objects(main_objects: Mapping[str, Any], pickles: Mapping[str, bytes]) -> None:
-    """Define `main_objects` in `__main__`, and those of `pickles` when their name is looked up for the first time."""
+    """Define `main_objects` in `__main__`, and the objects of `pickles` at the first lookup of their names."""
     main = sys.modules["__main__"]
 
     def load(name: str) -> Any:
@@ -44,7 +44,7 @@ def install_main_objects(main_objects: Mapping[str, Any], pickles: Mapping[str, 
 
 
 def _define(namespace: dict[str, Any], objects: Mapping[str, Any]) -> None:
-    """Define top-level objects. One inside a class is there already, and gets back its qualified name."""
+    """Define top-level objects. A nested object is there already, and only gets its qualified name back."""
     for name, value in objects.items():
         if "." in name:
             value.__qualname__ = name
@@ -59,10 +59,10 @@ def _reject_breakpoint(*_: object, **__: object) -> NoReturn:
 def worker_main(
     spec_fd: int, crash_log_fd: int, adopt_exit: Callable[[], None], fds: Mapping[int, int] | None = None
 ) -> None:
-    """Run the worker whose spec is in `spec_fd`, until a stop. So do the processes that it forks for its group.
+    """Run the worker whose spec is in `spec_fd`, until a stop. The processes that it forks for its group do the same.
 
-    They call `adopt_exit`, so that they exit as the worker does. `fds` gives this process's number for each descriptor
-    of the spec; None: they are the same.
+    They call `adopt_exit`, so that they exit as the worker does. `fds` maps each descriptor of the spec to this
+    process's number for it; None means that they are equal.
     """
     if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen: no debugger, or a remote one
         sys.breakpointhook = _reject_breakpoint
@@ -95,7 +95,7 @@ def worker_main(
     threading.current_thread().name = f"{plan.name}/{spec.worker}"
     if isinstance(group, GroupFollower):
         adopt_exit()
-        for fd in set(spec.inherited_fds) - {spec.sent_plan.fd}:  # those are rank 0's alone; the plan's is closed
+        for fd in set(spec.inherited_fds) - {spec.sent_plan.fd}:  # only rank 0 uses those; the plan's is closed
             os.close(fd)
         limit_threads = partial(limit_opencv_threads, plan.first_stage.threads or 1)
         group.run(spec, limit_threads, exit_if_cuda_is_broken)
@@ -114,4 +114,4 @@ def worker_main(
         control.close()
         if group is not None:
             group.close()
-        stage_locals.allocate = None  # it holds the worker, and so the stages
+        stage_locals.allocate = None  # it refers to the worker, and so to the stages

@@ -1,14 +1,14 @@
 """The `group` of a stage: the processes that work on each item together, such as the ranks of torch.distributed.
 
-In the worker's process, which is rank 0, and in its followers, the other ranks. The worker forks them before it loads
-anything of the user's, so that RANK and the like are set for the user's first import. Each rank builds the stage.
+Runs in the worker's process, which is rank 0, and in its followers, the other ranks. The worker forks them before it
+loads user code, so that RANK and similar variables are set before the user's first import. Each rank builds the stage.
 
-- Each call runs in all ranks: rank 0 puts the input into a memfd that they share and tells its size to each follower,
-  runs its own stage, and takes the answers. Only its own result counts; a follower answers with an error or with none.
-- A rank that fails while others wait for it in a collective holds up the group. So the group ends when not all ranks
-  have ended their call some seconds after the first error. With the answers of all ranks, the error is the item's.
-- A follower that exits ends the group, which is the death of a worker like any other: its item is tried again by the
-  whole group. Rank 0 says in the crash log which rank it was.
+- Each call runs in all ranks: rank 0 puts the input into a shared memfd and tells its size to each follower, runs its
+  own stage, and collects the answers. Only its own result counts; a follower answers with an error or without one.
+- A failed rank blocks the others if they wait for it in a collective. So the group ends if not all ranks have ended
+  their call some seconds after the first error. If all ranks answer, the error belongs to the item.
+- The exit of a follower ends the group, as a worker's death like any other: the whole group tries its item again. Rank
+  0 names the rank in the crash log.
 - Followers die with rank 0 (PR_SET_PDEATHSIG). They are in its process group, to which the supervisor sends signals.
 """
 
@@ -45,27 +45,27 @@ from stagepipe.runtime.protocol import (
 )
 
 _OUT_OF_STEP_S: Final = 5.0
-"""How long the other ranks may go on after one has failed. Long beside a call of most models, short beside the 30
-minutes that torch.distributed lets a collective wait."""
+"""The time for the other ranks after one has failed. It is longer than a call of most models, and far shorter than the
+30 minutes that torch.distributed lets a collective wait."""
 _EXIT_TIMEOUT_S: Final = 2.0
-"""How long the followers may take to exit at the end, as workers after SIGTERM."""
+"""The time for the followers to exit at the end, as for workers after SIGTERM."""
 _MAX_ANSWER_BYTES: Final = 1 << 18
 _MAX_TRACE_CHARS: Final = 10_000
-"""So that an answer fits into a packet: the kernel allows it 200 KB."""
+"""Limits an answer to the size of a packet: the kernel allows 200 KB."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a follower says after each call, and after it has built the stage. No `error`: it has succeeded."""
+    """A follower's message after each call, and after it has built the stage. Without `error`, it has succeeded."""
 
-    cpu_ns: int  # of its process so far
+    cpu_ns: int  # CPU time of its process so far
     error: str = ""
     trace: str = ""
     error_type: str = ""
 
 
 class _Call(NamedTuple):
-    """A call of the stage. `buffer_sizes` are those of the input's arrays, which lie before it in the file."""
+    """A call of the stage. `buffer_sizes` are the sizes of the input's arrays, which precede the call in the file."""
 
     epoch: int
     key: Key
@@ -74,9 +74,9 @@ class _Call(NamedTuple):
 
 
 def fork_group(size: int, crash_log_fd: int) -> Group | GroupFollower:
-    """Fork the followers of this process, which has one thread. Returns the group in rank 0, and a follower in each.
+    """Fork the followers of this single-threaded process. Returns the group in rank 0, and a follower in other ranks.
 
-    Raises OSError where the system refuses a process.
+    Raises OSError if the system refuses a process.
     """
     port = reserve_port()
     data_fd = os.memfd_create("stagepipe-group", os.MFD_CLOEXEC)
@@ -100,7 +100,7 @@ def fork_group(size: int, crash_log_fd: int) -> Group | GroupFollower:
 
 
 def _die_with(leader_pid: int) -> None:
-    """Die when rank 0 does, whose main thread has forked this process."""
+    """Die when rank 0 does, whose main thread forked this process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != leader_pid:
         os._exit(1)
@@ -110,14 +110,14 @@ def _die_with(leader_pid: int) -> None:
 
 
 class Group:
-    """The followers, in rank 0. A thread takes their answers, and ends the group where it cannot go on."""
+    """The followers, in rank 0. A thread receives their answers, and ends the group if it cannot continue."""
 
     def __init__(
         self, connections: list[socket.socket], pids: list[int], data_fd: int, port: socket.socket, crash_log_fd: int
     ) -> None:
-        """Own all descriptors but that of the crash log."""
+        """Own all descriptors except the crash log's."""
         self.on_build_failure: Callable[[BaseException], None] | None = None
-        """Called once where a follower cannot be built and the constructor of rank 0 does not return."""
+        """Called once if a follower cannot be built and the constructor of rank 0 does not return."""
         self._connections = dict(enumerate(connections, 1))
         self._pids = dict(enumerate(pids, 1))
         self._pidfds = {rank: os.pidfd_open(pid) for rank, pid in self._pids.items()}
@@ -130,9 +130,9 @@ class Group:
         """The ranks that have not answered yet."""
         self._errors: dict[int, RankError] = {}
         self._deadline_s: float | None = None
-        """When the group is out of step: set by the first error of a call."""
+        """The time at which the group is out of step: set by the first error of a call."""
         self._is_running = True
-        """Whether rank 0 runs its own part of the call. At first it builds the stage, as all of them do."""
+        """Whether rank 0 runs its own part of the call. It begins by building the stage, as all ranks do."""
         self._is_building = True
         self._is_closing = False
         self._thread = threading.Thread(target=self._watch, name="stagepipe-group", daemon=True)
@@ -143,8 +143,8 @@ class Group:
         return sum(self._cpu_ns.values())
 
     def build(self, build: Callable[[], None]) -> None:
-        """Build the stage in all ranks. Raises what `build` raises in rank 0, or the RankError of another rank."""
-        if self._thread.ident is None:  # the followers build without being asked
+        """Build the stage in all ranks. Raises the error of `build` in rank 0, or the RankError of another rank."""
+        if self._thread.ident is None:  # the followers build without a request
             self._thread.start()
         else:
             self._begin(b"", is_building=True)
@@ -156,9 +156,10 @@ class Group:
         self._take_answers()
 
     def call(self, function: Callable[[Any], Any], epoch: int, key: Key, value: Any) -> Any:
-        """Call the stage in all ranks, and return the result of `function`, which is that of rank 0.
+        """Call the stage in all ranks, and return the result of `function`, which rank 0 calls.
 
-        Raises what it raises, or the RankError of another rank. `key` seeds the generators of the others.
+        Raises the exception of `function`, or the RankError of another rank. `key` seeds the generators of the other
+        ranks.
         """
         self._begin(self._write_call(epoch, key, value))
         try:
@@ -172,7 +173,7 @@ class Group:
         return result
 
     def _write_call(self, epoch: int, key: Key, value: Any) -> bytes:
-        """Write a call into the file. Returns where its pickle begins and ends."""
+        """Write a call into the file. Returns the begin and end of its pickle."""
         buffers: list[pickle.PickleBuffer] = []
         pickled_input = pickle.dumps(value, 5, buffer_callback=buffers.append)
         end = 0
@@ -248,7 +249,7 @@ class Group:
                     self._end_hanging_call()
 
     def _receive(self, rank: int) -> bool:
-        """Take a follower's answer; False if there will be none any more."""
+        """Receive a follower's answer. Returns False if no more will come."""
         try:
             data = self._connections[rank].recv(_MAX_ANSWER_BYTES)
         except OSError:
@@ -265,24 +266,24 @@ class Group:
         return True
 
     def _end_hanging_call(self) -> None:
-        """End rank 0, which does not return from the call: another rank has failed."""
+        """End rank 0, which does not return from the call after another rank has failed."""
         if not self._is_building or self.on_build_failure is None:
             self._end_out_of_step()
         self._deadline_s = None
         self.on_build_failure(self._first_error)
 
     def _end_out_of_step(self) -> NoReturn:
-        """End the group: some ranks wait for one that has failed."""
+        """End the group, because some ranks wait for a failed one."""
         late = sorted([*self._pending, *([0] if self._is_running else [])])
         ranks = f"{'rank' if len(late) == 1 else 'ranks'} {join_names(list(map(str, late)))}"
         reason = f"its group was out of step: {ranks} did not return within {_OUT_OF_STEP_S:.0f} s after the error of "
         self._end(GroupEnd(late[0], reason=f"{reason}{self._first_error}"))
 
     def _end_after(self, rank: int) -> NoReturn:
-        """End the group after the exit of a follower, which may be about to happen."""
+        """End the group after the exit of a follower, which may be just about to happen."""
         try:
             exited = os.waitid(os.P_PIDFD, self._pidfds[rank], os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # the user's code has reaped it
+        except ChildProcessError:  # user code has reaped it
             exited = None
         if exited is None:
             self._end(GroupEnd(rank, reason=f"rank {rank} of its group exited"))
@@ -296,14 +297,14 @@ class Group:
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Let the followers exit, and end those that do not."""
+        """Let the followers exit, and kill those that do not."""
         self._is_closing = True
         for connection in self._connections.values():
             connection.shutdown(socket.SHUT_RDWR)
         if self._thread.ident is not None:
             self._thread.join(_EXIT_TIMEOUT_S)
         for pidfd in self._pidfds.values():
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the user's code has reaped it
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # user code has reaped it
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         for owned in (*self._connections.values(), self._port):
@@ -313,7 +314,7 @@ class Group:
 
 
 _REBUILD: Final = b"\xc0"
-"""Asks for the stage to be built again: null in msgpack."""
+"""Requests that the stage is rebuilt: null in msgpack."""
 
 
 def _write_at(fd: int, data: memoryview, offset: int) -> None:
@@ -327,7 +328,7 @@ class GroupStageRunner(StageRunner):
     """A stage in rank 0: it is built and called in all ranks at once."""
 
     def __init__(self, group: Group, *arguments: Any) -> None:
-        """`arguments` are those of a StageRunner."""
+        """`arguments` are the arguments of StageRunner."""
         self._group = group
         super().__init__(*arguments)
 
@@ -356,7 +357,7 @@ def _refuse_generator(result: Any) -> None:
 
 
 class GroupFollower:
-    """A rank that is not 0: it builds the stage and calls it with each item that rank 0 sends."""
+    """A rank other than 0: it builds the stage and calls it with each item that rank 0 sends."""
 
     def __init__(self, rank: int, connection: socket.socket, data_fd: int) -> None:
         """Own both descriptors."""
@@ -369,9 +370,9 @@ class GroupFollower:
     def run(self, spec: WorkerSpec, on_built: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
         """Serve until rank 0 closes the connection.
 
-        `on_built` is called each time after the stage is built, and `on_error` with what a call raises.
+        `on_built` is called each time after the stage is built, and `on_error` with each exception of a call.
         """
-        plan = replace(spec.plan.first_stage, allow_none=True)  # only rank 0 need return anything
+        plan = replace(spec.plan.first_stage, allow_none=True)  # only rank 0 must return a result
         place = f"rank {self.rank} of stage {plan.row}"
         message = _REBUILD
         while message:
@@ -402,7 +403,7 @@ class GroupFollower:
             self._runner.build_target()
 
     def _call(self, begin: int, end: int) -> None:
-        """Call the stage with what lies in the file up to `end`, from `begin` on the call itself."""
+        """Call the stage with the file's content up to `end`. The call itself starts at `begin`."""
         runner = self._runner
         assert runner is not None  # noqa: S101 - rank 0 calls no stage that could not be built
         data = _read(self._data_fd, end)

@@ -1,6 +1,7 @@
 """Sends a role's results to the next hop, and shows them to an observer in a probe or a check.
 
-In a probe run, `ItemProbe` measures the first items. In a determinism check, `ItemDigests` reports a digest of each.
+In a probe run, `ItemProbe` measures the first items. In a determinism check, `ItemDigests` reports a digest of each
+item.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from stagepipe.timing import ProcessRegion
 from stagepipe.transport import Encoder, Lease, PacketKind, ReceivedPacket, Sender, SharedMemoryPool
 
 FailedItemCallback = Callable[[StageRunner, Key, StageError, bytes, int], None]
-"""Called with an item that failed: the stage, the item's key, the error, the item's meta, the generation."""
+"""Called with a failed item: the stage, the item's key, the error, the item's meta, the generation."""
 
 Loan = Callable[[int], Lease]
-"""Lends a block of shared memory of so many bytes."""
+"""Lends a block of shared memory with this number of bytes."""
 
 
 class SeekInterruptError(Exception):
@@ -47,7 +48,7 @@ class HopOutput:
     """The ChainOutput of a worker: sends results over the hop."""
 
     def __init__(self, sender: Sender, output_segment: int, on_item_failed: FailedItemCallback | None = None) -> None:
-        """`output_segment` is the segment of the hop. `on_item_failed` is called for each item that fails."""
+        """`output_segment` is the segment of the hop. `on_item_failed` is called for each failed item."""
         self._sender = sender
         self._output_segment = output_segment
         self._on_item_failed = on_item_failed
@@ -61,7 +62,7 @@ class HopOutput:
         self._last_delivered_key = seek.segment_cursor(self._output_segment).last_key or ()
 
     def add(self, value: Any, key: Key) -> bool:
-        """Take a plain item as the next one of a chunk, or SKIP for a dropped one. False where `send_item` must.
+        """Take a plain item, or SKIP for a dropped one, as the next one of a chunk. False if `send_item` must take it.
 
         Raises SeekInterruptError after a seek.
         """
@@ -73,7 +74,7 @@ class HopOutput:
         return is_held
 
     def add_all(self, numbers: Sequence[int], key: Key) -> bool:
-        """Send consecutive items, each an `int` of at most 64 bits, as one chunk. False where `add` must take them."""
+        """Send consecutive items, `int` values of at most 64 bits, as one chunk. False if `add` must take them."""
         is_sent = self._sender.add_numbers(numbers, key)
         if is_sent is None:
             raise SeekInterruptError
@@ -81,13 +82,13 @@ class HopOutput:
 
     @property
     def max_items(self) -> int:
-        """How many small items a message may have."""
+        """The limit of small items in a message."""
         return self._sender.max_items
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item that `add` does not take.
 
-        Raises UnpicklableResultError where it cannot be pickled, SeekInterruptError after a seek.
+        Raises UnpicklableResultError if it cannot be pickled, SeekInterruptError after a seek.
         """
         if key <= self._last_delivered_key and len(key) > 1 and not self._may_have_undelivered_parts(key):
             self.send_tombstone(key, samples, meta)
@@ -97,19 +98,19 @@ class HopOutput:
         except (ArenaFullError, TransportError):
             raise
         except Exception as error:
-            if not box:  # the item was pickled, so the error is another one
+            if not box:  # the item was pickled, so this is another error
                 raise
             raise UnpicklableResultError(box[0], error) from error
         if not sent:
             raise SeekInterruptError
 
     def flush(self) -> None:
-        """Send what is held back, before work that may take long. Raises SeekInterruptError after a seek."""
+        """Send held items, before work that may take long. Raises SeekInterruptError after a seek."""
         if not self._sender.flush():
             raise SeekInterruptError
 
     def _may_have_undelivered_parts(self, key: Key) -> bool:
-        """Whether the part itself has parts to deliver: the last delivered leaf is one of them."""
+        """Whether the part itself has undelivered parts: the last delivered leaf is one of its parts."""
         return len(key) < len(self._last_delivered_key) and self._last_delivered_key[: len(key)] == key
 
     def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
@@ -119,7 +120,7 @@ class HopOutput:
         self._send_control(PacketKind.TOMBSTONE, key, samples=samples, meta=meta)
 
     def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        """Report a failed item to the callback, and downstream as a skip."""
+        """Report a failed item to the callback, and send a skip downstream."""
         if error is not None and self._on_item_failed is not None:
             self._on_item_failed(stage, key, error, header[1], self._generation)
         self._send_control(PacketKind.ERROR_SKIP, key, samples=header[0], count=stage.plan.index, meta=header[1])
@@ -144,25 +145,25 @@ class HopOutput:
 
 
 class ObservedHopOutput(HopOutput):
-    """The HopOutput of a run with an observer. All other runs use `HopOutput` itself, and pay nothing for this."""
+    """The HopOutput of a run with an observer. Other runs use `HopOutput` itself, without extra cost."""
 
     def __init__(self, sender: Sender, observer: ItemProbe | ItemDigests) -> None:
-        """`sender` sends as in any run. `observer` sees what is sent before."""
+        """`sender` sends as in any run. `observer` sees items and events before they are sent."""
         super().__init__(sender, output_segment=0)  # such a run never resumes inside an item, so no segment matters
         self._observer = observer
 
     def add(self, value: Any, key: Key) -> bool:
-        """Take no item: `send_item` shows each."""
+        """Take no item, because `send_item` shows each."""
         del value, key
         return False
 
     def add_all(self, numbers: Sequence[int], key: Key) -> bool:
-        """Take none, as `add`."""
+        """Take no item, like `add`."""
         del numbers, key
         return False
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Show the item, and send it."""
+        """Show the item, then send it."""
         self._observer.see_item(key, box[0])
         super().send_item(key, box, samples, meta)
 
@@ -183,7 +184,7 @@ class ObservedHopOutput(HopOutput):
 
 
 def allocate_shared(loan: Loan, outbound: HopPlan, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an array or tensor on a block of shared memory; None where a private allocation is as good for the hop."""
+    """Return an array or tensor on a shared block; None if a private allocation is as good for the hop."""
     is_tensor = type(dtype).__module__ == "torch"
     element_type = dtype if is_tensor else np.dtype(dtype)
     nbytes = math.prod(shape, start=element_type.itemsize)
@@ -199,11 +200,11 @@ def allocate_shared(loan: Loan, outbound: HopPlan, shape: tuple[int, ...], dtype
 
 
 class WorkerContext(NamedTuple):
-    """What the worker gives to its role.
+    """Data and functions that the worker gives to its role.
 
     `wait_for_command` is a short wait that a seek or a stop ends. `stage_names` are the names of all stages of the
     plan, the source's first: the count of an ERROR_SKIP packet is an index into them. `send_event` sends to the
-    supervisor. `is_retiring`: no more items may be taken.
+    supervisor. If `is_retiring` returns True, the role must take no more items.
     """
 
     region: ProcessRegion
@@ -215,10 +216,10 @@ class WorkerContext(NamedTuple):
 
 
 SAMPLED_ITEMS_PER_HOP = 8
-"""Items measured on each hop: enough to see that sizes vary."""
+"""The items to measure on each hop: enough to see that sizes vary."""
 
 _PAUSE_S = 0.02
-"""Time of a check at an item in which another worker of the stage takes the next one."""
+"""The pause at each item in a check, in which another worker of the stage takes the next item."""
 
 _MAX_NAMED_PIECES = 64
 """An item with more pieces is reported by their sizes, without names."""
@@ -231,14 +232,14 @@ class ItemProbe:
     """Measures items and sends the samples to the supervisor."""
 
     def __init__(self, process: int, memory: SharedMemoryPool, small_bytes: int, control: ControlClient) -> None:
-        """Arrays of less than `small_bytes` stay in the pickle on this hop."""
+        """Arrays below `small_bytes` stay in the pickle on this hop."""
         self._process = process
         self._control = control
         self._encoder = Encoder(memory, small_bytes)
         self._remaining_items = SAMPLED_ITEMS_PER_HOP
 
     def see_item(self, _: Key, value: Any) -> None:
-        """Measure the item if it is one of the first. Nothing is sent for one that cannot be pickled."""
+        """Measure the item if it is one of the first. Sends nothing if the item cannot be pickled."""
         if not self._remaining_items:
             return
         self._remaining_items -= 1
@@ -253,33 +254,33 @@ class ItemProbe:
         )
 
     def see_event(self, _: Key, description: bytes) -> None:
-        """Only items are measured."""
+        """Do nothing: only items are measured."""
 
 
 class ItemDigests:
-    """Sends a digest of each item to the supervisor, and of what becomes of those that go no further."""
+    """Sends a digest of each item to the supervisor, and the fate of items that end here."""
 
     def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
-        """A worker that is not the source's pauses at each item."""
+        """All workers except the source's pause at each item."""
         self._spec = spec
         self._control = control
         self._pause_s = 0.0 if spec.in_fd is None else _PAUSE_S
 
     def see_item(self, key: Key, value: Any) -> None:
-        """Report the value of an item."""
+        """Report the digest of an item."""
         from stagepipe.fingerprint import compute_fingerprint
 
         self.see_event(key, compute_fingerprint(value).digest)
         sleep(self._pause_s)
 
     def see_event(self, key: Key, description: bytes) -> None:
-        """Report what became of an item."""
+        """Report an event of an item."""
         spec = self._spec
         self._control.send(ItemDigestEvent(process=spec.plan.name, worker=spec.worker, key=key, digest=description))
 
 
 def reject_read_once_source(source: Any, process: int, control: ControlClient) -> None:
-    """Refuse an iterator, because the run would miss the items that the probe reads.
+    """Reject an iterator, because the run would miss the items that the probe reads.
 
     Notifies the supervisor, then raises UsageError.
     """
@@ -290,9 +291,9 @@ def reject_read_once_source(source: Any, process: int, control: ControlClient) -
 
 
 def measure_item(item: Any, encoder: Encoder) -> ItemSample:
-    """Return the pieces of an item and the size of its pickle. Raises what its pickling raises; keeps no reference.
+    """Return the pieces of an item and the size of its pickle. Raises its pickling error; keeps no reference.
 
-    Each piece is encoded by itself to find its buffers, and then the whole item to find the size of the pickle.
+    Each piece is encoded separately to find its buffers. Then the whole item is encoded to find the size of the pickle.
     """
     values = list(islice(_iter_pieces(item, "", set()), _MAX_NAMED_PIECES + 1))
     pieces = [piece for name, value in values for piece in _measure_piece(name, value, encoder)]
@@ -303,7 +304,8 @@ def measure_item(item: Any, encoder: Encoder) -> ItemSample:
     finally:
         encoder.clear()
     out_of_band = [piece for piece in pieces if not piece.is_pickled]
-    # The pieces miss buffers that an object hides, or there are too many pieces: then the buffers have no names.
+    # An object may hide buffers, or there are too many pieces. The pieces then miss some buffers, so buffers have no
+    # names.
     if sorted((piece.nbytes, piece.is_in_arena) for piece in out_of_band) != sorted(buffers):
         in_band = [piece for piece in pieces if piece.is_pickled]
         pieces = [
@@ -313,7 +315,7 @@ def measure_item(item: Any, encoder: Encoder) -> ItemSample:
 
 
 def _iter_pieces(value: Any, name: str, visited_ids: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield each value in an item once, with its path. Containers are descended into; any other value is a piece."""
+    """Yield each value in an item once, with its path. Descends into containers; any other value is a piece."""
     if isinstance(value, _SCALAR_TYPES) or id(value) in visited_ids:
         return
     visited_ids.add(id(value))
@@ -326,7 +328,7 @@ def _iter_pieces(value: Any, name: str, visited_ids: set[int]) -> Iterator[tuple
 
 
 def _list_children(value: Any, name: str) -> list[tuple[str, Any]] | None:
-    """Return a container's children with their paths; None for a value that is no container."""
+    """Return a container's children with their paths; None for other values."""
     prefix = f"{name}." if name else ""
     if isinstance(value, Mapping):
         return [(f"{prefix}{key}", child) for key, child in value.items()]
@@ -342,7 +344,7 @@ def _list_children(value: Any, name: str) -> list[tuple[str, Any]] | None:
 
 
 def _measure_piece(name: str, value: Any, encoder: Encoder) -> Iterator[PieceSample]:
-    """Yield a sample for each out-of-band buffer of a piece; for a piece without one, a sample of the pickled piece."""
+    """Yield a sample for each out-of-band buffer of a piece; without buffers, one sample of the pickled piece."""
     dtype, shape = _describe_array(value)
     encoder.encode(value)
     try:
@@ -360,7 +362,7 @@ def _measure_piece(name: str, value: Any, encoder: Encoder) -> Iterator[PieceSam
 
 
 def _describe_array(value: Any) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape of an array or tensor, the mode and size of an image; empty for other values."""
+    """Return dtype and shape of an array or tensor, mode and size of an image; empty for other values."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return str(value.dtype).removeprefix("torch."), tuple(int(length) for length in value.shape)
     if isinstance(getattr(value, "mode", None), str) and isinstance(getattr(value, "size", None), tuple):

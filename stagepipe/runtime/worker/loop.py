@@ -1,9 +1,9 @@
 """The Worker: it builds its stages and its role, enters each seek, and steps the role until a stop.
 
-In the worker's process. What ends its work goes to the supervisor. A worker that cannot use CUDA any more ends, because
-all its later items would fail too; the supervisor restarts it. An assertion in a kernel or an access to a wrong address
-breaks CUDA for the rest of the process:
-https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html (cudaErrorAssert, cudaErrorIllegalAddress).
+Runs in the worker's process. Failures go to the supervisor. A worker that can no longer use CUDA ends, because all its
+later items would fail too; the supervisor restarts it. An assertion in a kernel or an access to a wrong address breaks
+CUDA for the rest of the process: https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+(cudaErrorAssert, cudaErrorIllegalAddress).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from stagepipe.transport import (
 
 
 def is_cuda_broken() -> bool:
-    """Whether this process has started CUDA and every call fails since."""
+    """Whether this process has started CUDA and every call now fails."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return False
@@ -92,7 +92,7 @@ def exit_if_cuda_is_broken(error: Exception) -> None:
 
 
 class FailureReporter:
-    """Sends the events for errors that end a worker's work, with the stage and the item they belong to."""
+    """Sends the events for errors that end a worker's work, with their stage and item."""
 
     def __init__(self, spec: WorkerSpec, control: ControlClient, board: Board, memory: SharedMemoryPool) -> None:
         """Send through `control`; the board names the current item."""
@@ -102,7 +102,7 @@ class FailureReporter:
         self._memory = memory
 
     def report_build_failure(self, stage: str, error: BaseException) -> None:
-        """Report that a stage, or what runs it, cannot be built."""
+        """Report that a stage, or its surroundings, cannot be built."""
         message = describe_failure(stage, self._spec.worker, "", f"cannot be built: {format_error(error)}")
         self._send_failure(0, stage, "", message, format_user_traceback(error), name_user_error_type(error))
 
@@ -139,15 +139,15 @@ class FailureReporter:
 
 _COMMAND_WAIT_S = 0.25
 _MIN_LEAVE_WAIT_S = 0.005
-"""After this time, and then twice as long each time, a worker that retires looks whether its memory is in use."""
+"""The first wait after which a retiring worker checks whether its memory is in use; each further wait is doubled."""
 WorkerRole = SourceRole | StageRole | OrderPointRole
 
 
 class Worker:
-    """One worker. Its work runs on the main thread; the control client, and each item of `concurrency`, has its own."""
+    """One worker. Its work runs on the main thread; the control client and each item of `concurrency` have threads."""
 
     def __init__(self, spec: WorkerSpec, control: ControlClient, group: Group | None = None) -> None:
-        """Map the inherited memory; `build_role` builds the stages. `group`: of the stage, if it has one."""
+        """Map the inherited memory; `build_role` builds the stages. `group` is the stage's group, if it has one."""
         self._spec = spec
         self._pid = this_process.pid
         self._control = control
@@ -261,7 +261,7 @@ class Worker:
         return role
 
     def _make_chunk_size(self) -> ChunkSize | None:
-        """Return the size of the source's chunks; None where each item goes alone, as its measurement needs it."""
+        """Return the size of the source's chunks; None if each item must go singly, for a measurement."""
         spec = self._spec
         if not spec.plan.sends_chunks or spec.is_probe or spec.records_digests:
             return None
@@ -329,11 +329,11 @@ class Worker:
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Run until a stop, or until it has retired. Failures go to the supervisor, which decides what follows."""
+        """Run until a stop, or until it has retired. Failures go to the supervisor, which decides how to continue."""
         try:
             role = self.build_role()
             self._end_if_forked()
-        except BaseException as error:  # noqa: BLE001 - the user must see whatever a stage's module or class raises
+        except BaseException as error:  # noqa: BLE001 - the user must see any error of a stage's module or class
             self._end_if_forked(error)
             self._failures.report_build_failure(self._building_stage, error)
             self._wait_for_stop()
@@ -359,18 +359,18 @@ class Worker:
                 pass
             except Exception as error:  # noqa: BLE001 - of a stage, of the memory, of the transport: all are reported
                 self._end_if_forked(error)
-                self._sender.flush()  # the items before the one that failed
+                self._sender.flush()  # the items before the failed one
                 self._failures.report(self._generation, error)
-                self._failed_generation = self._generation  # no more work until the seek that the event asks for
+                self._failed_generation = self._generation  # no more work until the seek that the event requests
             self._region.set_current_key(())
         if isinstance(role, ConcurrentRole):
             role.drain()
 
     def _leave(self) -> None:
-        """Wait until no other process uses this one's memory, and this one none of theirs."""
+        """Wait until no other process uses this one's memory, and this one uses no other's."""
         self._upkeep.flush(perf_counter_ns())
         for stage in self._stages:
-            stage.target = None  # what it keeps of its items is released by its end
+            stage.target = None  # releases the items that it keeps
         self._memory.release_all()
         wait_s = _MIN_LEAVE_WAIT_S
         while not (self._control.is_stopping or self._memory.is_unused):
@@ -379,13 +379,13 @@ class Worker:
             self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
             self._memory.flush_releases()
             seek = self._find_seek(self._board.generation)
-            if seek is not None:  # an era makes all older blocks the supervisor's
+            if seek is not None:  # after a new era, all older blocks belong to the supervisor
                 self._generation = seek.generation
                 self._upkeep.stale_leases.enter_era(seek.era)
                 self._upkeep.stale_leases.report()
 
     def _end_if_forked(self, error: BaseException | None = None) -> None:
-        """End this process if the stages' code has forked it, in what the stages themselves do not watch."""
+        """End this process if the stages' code has forked it, where the stages themselves do not check."""
         end_if_forked(self._pid, f"worker of {self._spec.plan.name}", error)
 
     def _send_ready(self, role: WorkerRole) -> None:
@@ -410,7 +410,7 @@ class Worker:
         )
 
     def _try_enter_generation(self, role: WorkerRole) -> bool:
-        """Enter the board's current generation; False while its seek is not known yet."""
+        """Enter the board's current generation. Returns False while its seek is not known yet."""
         seek = self._find_seek(self._board.generation)
         if seek is not None:
             self._generation = seek.generation
@@ -428,14 +428,15 @@ class Worker:
         return self._failed_generation < self._generation == self._board.generation
 
     def _find_seek(self, generation: int) -> Seek | None:
-        """Return the seek that has to be entered, if one is known. `generation`: that of the board."""
+        """Return the seek to enter, if it is known. `generation` is the board's generation."""
         if generation != self._generation:
             data = self._board.read_seek(generation)
             published = None if data is None else decode_command(data)
             if isinstance(published, Seek):
                 self._control.update_seek(published)
         seek = self._control.current_seek
-        # A successor waits for the seek that follows the death: in an older era its blocks may belong to others.
+        # A successor waits for the seek that follows the death: in an older era its blocks may belong to other
+        # processes.
         is_new = seek is not None and seek.generation > self._generation and seek.era >= self._upkeep.stale_leases.era
         return seek if is_new else None
 

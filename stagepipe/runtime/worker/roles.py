@@ -1,8 +1,8 @@
 """The roles of a worker: SourceRole feeds a segment, StageRole works on items, OrderPointRole restores their order.
 
-In the worker's process. An order point takes a segment's leaves in order and feeds the next segment with their groups.
-Each role has `apply_seek`, and `step` for one item or one wait. A step raises SeekInterruptError when a seek or a stop
-has made its work obsolete.
+Runs in the worker's process. An order point takes a segment's leaves in order and feeds the next segment with their
+groups. Each role has `apply_seek`, and `step` for one item or one wait. A step raises SeekInterruptError when a seek or
+a stop has made its work obsolete.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stagepipe.timing import ProcessCounter
 from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, ReorderBuffer, UnreadableItemError
 
 _STATE_INTERVAL_NS: Final = 50_000_000
-"""At most 20 states of a stream per second: what a resume reads again takes no longer than this."""
+"""At most 20 states of a stream per second, so a resume repeats at most this much reading."""
 _MAX_STEP_NS: Final = 200_000
-"""A step with several items ends after so long: a seek or a stop waits for it."""
+"""The length of a step with several items. It is short, because a seek or a stop waits for its end."""
 _STATE_INTERVAL_COSTS: Final = 20
 """Taking states costs at most a twentieth of the source's time."""
 
@@ -43,7 +43,7 @@ class SourceRole:
     ) -> None:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it.
 
-        `chunk_size`: how many items to send together, where the workers make rows of a batch of them.
+        `chunk_size` chooses how many items to send together, if the workers stack them as rows.
         """
         self._chunk_size = chunk_size
         self._reader = reader
@@ -54,7 +54,7 @@ class SourceRole:
         self.declared_items = reader.declared_items
         self.source_identity = reader.identify()
         self._first_new_item = 0
-        """Items before it have been counted: a recovery reads them again."""
+        """Earlier items have been counted: a recovery reads them again."""
         self._is_exhausted = True
         self._epoch = 0
         self._next_state_ns = 0
@@ -76,7 +76,7 @@ class SourceRole:
         region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = 0 if epoch_items is None else epoch_items + 1
 
     def step(self) -> None:
-        """Send the items that may enter together, or the end of the segment; after it, wait for a command."""
+        """Send the items that may enter together, or the end of the segment. After the end, wait for a command."""
         if self._is_exhausted:
             self._worker_context.wait_for_command()
             return
@@ -112,7 +112,7 @@ class SourceRole:
         return count
 
     def _send_stream_state(self) -> None:
-        """Send the state of a stream that saves it, so that a resume need not read from the start."""
+        """Send the state of a stream that saves states, so that a resume need not read from the start."""
         started_ns = perf_counter_ns()
         if started_ns < self._next_state_ns:
             return
@@ -125,7 +125,7 @@ class SourceRole:
 
 
 class StageRole:
-    """Works on one item at a time, or on several where the stage has a `batch`."""
+    """Works on one item at a time, or on several if the stage has a `batch`."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class StageRole:
         sends_chunks: bool = False,
         chunk_batch_size: int = 0,
     ) -> None:
-        """All of `stages` run on each item, one after the other. `chunk_batch_size`: see `ChunkSize`."""
+        """All of `stages` run on each item, one after the other. For `chunk_batch_size`, see `ChunkSize`."""
         rows = ChunkOutput(output, chunk_batch_size) if sends_chunks else None
         self._chain = StageChain(stages, rows or output, worker_context.region)
         self._chunk_loop = ChunkLoop(self._chain, worker_context.region, rows)
@@ -147,19 +147,19 @@ class StageRole:
         self._batch = stages[0].plan.batch
         self._stage_name = stages[0].name
         receiver.on_item = worker_context.region.set_current_item
-        takes_chunks = self._batch is None and stages[0].trace is None  # a trace has a record for each item
+        takes_chunks = self._batch is None and stages[0].trace is None  # a trace records each item
         self._receive = receiver.receive if takes_chunks else receiver.receive_one
         self._reads_records = hasattr(stages[0].target, "fetch_together")
-        """Whether the items that come are indices, which the stage may take several of at once."""
+        """Whether incoming items are indices, of which the stage may take several at once."""
         self._generation = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether no item is in hand."""
+        """Whether no item is in progress."""
         return self._chunk_loop.is_idle and self._receiver.is_empty
 
     def apply_seek(self, seek: Seek) -> None:
-        """Enter the generation. What is left of a chunk is obsolete."""
+        """Enter the generation. The rest of a chunk is obsolete."""
         self._generation = seek.generation
         self._chunk_loop.discard()
         self._output.apply_seek(seek)
@@ -182,7 +182,7 @@ class StageRole:
         self._chunk_loop.run(_MAX_STEP_NS)
 
     def _take(self, packet: ReceivedPacket) -> None:
-        """Deal with a packet, or leave its items to the loop."""
+        """Handle a packet, or leave its items to the loop."""
         values = [packet.value]
         packet.value = None
         if packet.kind == PacketKind.CHUNK:
@@ -197,12 +197,12 @@ class StageRole:
             self._chunk_loop.begin(packet.key, values, (packet.samples, packet.meta))
 
     def _reject(self, error: UnreadableItemError) -> None:
-        """Treat an item that cannot be unpickled like one at which the first stage failed."""
+        """Handle an item that cannot be unpickled like a failure of the first stage."""
         self._chain.reject(error.key, error, (error.samples, error.meta))
         self._worker_context.region.clear_current_item(error.key)
 
     def _joins_batch(self, packet: ReceivedPacket) -> bool:
-        """Return whether an item belongs into the batch; one that does not is dealt with here."""
+        """Return whether an item belongs in the batch. Handles the item here if it does not."""
         route = self._chain.choose_route(packet.key, packet.value, (packet.samples, packet.meta))
         if route is Route.CALL:
             return True
@@ -219,7 +219,7 @@ class StageRole:
         deadline_ns = perf_counter_ns() + batch.max_wait_ns
         packet: ReceivedPacket | None = None
         while len(packets) < batch.size:
-            region.clear_current_item(packets[-1].key)  # a death while it waits is no item's fault
+            region.clear_current_item(packets[-1].key)  # a death during the wait is no item's fault
             remaining_ns = deadline_ns - perf_counter_ns()
             try:
                 packet = self._receiver.receive_one(self._generation, max(remaining_ns, 0) / 1e9)
@@ -235,7 +235,7 @@ class StageRole:
             elif self._joins_batch(packet):
                 packets.append(packet)
             elif remaining_ns <= 0:
-                break  # items that pass by must not keep the batch waiting
+                break  # items that go around must not keep the batch waiting
         self._output.flush()
         keys = [packet.key for packet in packets]
         headers = [(packet.samples, packet.meta) for packet in packets]
@@ -255,7 +255,7 @@ class StageRole:
 
 
 class SegmentBoundary(NamedTuple):
-    """What an order point needs to end segment `input_segment` and to feed the next one."""
+    """Everything that an order point needs to end segment `input_segment` and to feed the next one."""
 
     receiver: Receiver
     progress: ProgressPublisher
@@ -276,7 +276,7 @@ class OrderPointRole:
         self._output = output
         self._receiver = boundary.receiver
         self._receiver.on_item = worker_context.region.set_current_item
-        # A trace has a record for each item.
+        # A trace records each item.
         self._take_packet = self._receiver.receive if stages[0].trace is None else self._receiver.receive_one
         self._progress = boundary.progress
         self._admission = boundary.admission
@@ -365,7 +365,7 @@ class OrderPointRole:
         self._process_ready()
 
     def _process_next(self, packet: ReceivedPacket) -> bool:
-        """Process what is next in order, without a detour through the reorder buffer; return whether it was that."""
+        """Process the packet if it is next in order, bypassing the reorder buffer. Returns whether it was."""
         if self._any_order or not self._reorder.try_advance(packet):
             return False
         meta = packet.meta
@@ -386,7 +386,7 @@ class OrderPointRole:
             self._progress.publish(self._reorder.next_item)
 
     def _process_leaf(self, packet: ReceivedPacket) -> None:
-        """Add an item or the items of a chunk to the groups, or a dropped one."""
+        """Add an item or the items of a chunk to the groups, or drop a leaf."""
         region = self._worker_context.region
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = packet.key[0] + 1
         if packet.kind == PacketKind.CHUNK:

@@ -1,15 +1,15 @@
-"""Several items in progress in one worker, each on a thread of its own: the `concurrency` of a stage.
+"""Several items in progress in one worker, each on a separate thread: the `concurrency` of a stage.
 
-In the worker's process. For functions that wait or release the interpreter's lock: the threads share the stage's
-object, where several workers would each build their own. A thread of an `async def` stage waits for its task, which
+Runs in the worker's process. For functions that wait or release the interpreter's lock: the threads share the stage's
+object, while several workers would each build their own. A thread of an `async def` stage waits for its task, which
 runs on the stage's event loop.
 
-- Only the main thread receives, sends, allocates shared memory and writes counters. A thread asks it for what it needs
-  and waits for the answer. The main thread answers while it waits for items or for threads, never inside a send.
+- Only the main thread receives, sends, allocates shared memory and writes counters. A thread asks it for these and
+  waits for the answer. The main thread answers while it waits for items or for threads, never inside a send.
 - An item is in the slot of its thread on the board from before it is unpickled until its result has been sent.
-- Results leave in the order in which they are ready; the order point behind the stage puts them in order by their keys.
-- An item that a seek names as a suspect is alone in the worker from before it is unpickled until its result has left.
-- A generation is entered when no thread has an item: else a result would be sent as one of the next epoch.
+- Results leave in the order in which they are ready; the order point behind the stage sorts them by their keys.
+- A suspect that a seek names is the only item in the worker, from before it is unpickled until its result has left.
+- A generation is entered when no thread has an item. Otherwise a result would be sent as one of the next epoch.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from stagepipe.timing import ItemSlot, ProcessCounter, TraceBuffer
 from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, UnreadableItemError
 
 _TICK_S: Final = 0.01
-"""How often the main thread ticks while all threads work: a block that they release is in use for so long at most."""
+"""The main thread's tick interval while all threads work: the longest time that a block stays in use after release."""
 
 
 class MainThread(NamedTuple):
-    """What only the main thread of a worker may use, and the hop for which it lends memory."""
+    """Resources that only the main thread of a worker may use, and the hop for which it lends memory."""
 
     control: ControlClient
     tick: Callable[[], None]
@@ -46,40 +46,40 @@ class MainThread(NamedTuple):
 
 
 class ThreadTrace:
-    """The trace of the process, for a thread."""
+    """The trace of the process, for use in a thread."""
 
     def __init__(self, trace: Any, thread: int, ask: Callable[[Callable[[], Any]], Any]) -> None:
-        """`thread`: its number, from 1. `ask` calls a function on the main thread."""
+        """`thread` is its number, from 1. `ask` calls a function on the main thread."""
         self._trace = trace
         self._thread = thread
         self._ask = ask
 
     def begin_item(self, key: Key, begin_ns: int) -> None:
-        """Nothing: an item begins when its thread takes it."""
+        """Do nothing: an item begins when its thread takes it."""
 
     def take_item_begin(self, _: Key) -> int:
-        """Return the time."""
+        """Return the current time."""
         return perf_counter_ns()
 
     def add(self, *values: Any, is_failed: bool = False) -> None:
-        """Add a record of a call or an item: with kind, begin, end and key, perhaps a stage, and the thread."""
+        """Add a record of a call or an item: with kind, begin, end and key, possibly a stage, and the thread."""
         self._ask(partial(self._trace.add, *(*values, 0)[:5], self._thread, is_failed=is_failed))
 
 
 class ItemThread:
-    """A thread and the item that it has. It is the output of its chain: it asks the main thread to send."""
+    """A thread and its item. It is the output of its own chain: it asks the main thread to send."""
 
     def __init__(self, number: int, stage: StageRunner, slot: ItemSlot, role: ConcurrentRole) -> None:
-        """Thread `number`, from 1. `stage` is that of this thread alone; its target is that of all threads."""
+        """Thread `number`, from 1. `stage` belongs only to this thread, but its target to all threads."""
         self.stage = stage
         if stage.trace is not None:
             stage.trace = cast("TraceBuffer", ThreadTrace(stage.trace, number, self._ask))
         self.slot = slot
         self.chain = StageChain([stage], self)
         self.queue_ns = 0
-        """How long its item waited before this process."""
+        """The time that its item waited before this process."""
         self.asked_ns = 0
-        """How long it has waited for answers."""
+        """The total time that it has waited for answers."""
         self.idle_since_ns = perf_counter_ns()
         stage.get_queue_ns = lambda: self.queue_ns
         self._role = role
@@ -117,7 +117,7 @@ class ItemThread:
         return None
 
     def _ask(self, call: Callable[[], Any]) -> Any:
-        """Return what `call` returns on the main thread. The item does not age meanwhile."""
+        """Return the result of `call` on the main thread. The item does not age meanwhile."""
         began_ns = perf_counter_ns()
         self.slot.running_since_ns = 0
         self._role.post(self, call)
@@ -161,7 +161,7 @@ class ConcurrentRole(StageRole):
         self._requests: deque[tuple[ItemThread, Any]] = deque()
         self._is_draining = False
         self._has_suspect = False
-        """Whether the item in progress must be alone."""
+        """Whether the item in progress must be the only one."""
         self._idle_ns = 0
         self._first_waits_ns = (region[ProcessCounter.STARVED_NS], region[ProcessCounter.BLOCKED_NS])
         numbered = enumerate(zip(stage.make_twins(len(region.slots)), region.slots, strict=True), 1)
@@ -179,13 +179,13 @@ class ConcurrentRole(StageRole):
         return self._output
 
     def send_result(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send what a thread's stage has returned. Raises SeekInterruptError once the generation has ended."""
+        """Send the result of a thread's stage. Raises SeekInterruptError once the generation has ended."""
         if self._is_draining:
             raise SeekInterruptError
         self._sending.push(key, box, samples, meta)
 
     def apply_seek(self, seek: Seek) -> None:
-        """Enter the generation, once all threads have ended their items."""
+        """Enter the generation, once all threads have finished their items."""
         self.drain()
         super().apply_seek(seek)
         for thread in self._threads:
@@ -199,7 +199,7 @@ class ConcurrentRole(StageRole):
         return len(self._idle) == len(self._threads) and super().is_idle
 
     def drain(self) -> None:
-        """Wait until no thread has an item. What they still send is dropped, and tasks are cancelled."""
+        """Wait until no thread has an item. Drops what they still send, and cancels tasks."""
         self._is_draining = True
         loop = self._stage.event_loop
         if loop is not None:
@@ -253,15 +253,15 @@ class ConcurrentRole(StageRole):
         if not self._is_draining and self._worker_context.is_interrupted():
             raise SeekInterruptError
 
-    # ------------------------------------------------------------------ what the threads ask for
+    # ------------------------------------------------------------------ requests of the threads
 
     def post(self, thread: ItemThread, request: Any) -> None:
-        """Ask the main thread for a call; anything else is the error, or None, with which an item has ended."""
+        """Request a call on the main thread. A request that is not callable ends an item: its error, or None."""
         self._requests.append((thread, request))
         self._main.control.wake_event.set()
 
     def serve(self) -> None:
-        """Do what the threads have asked for. Also called at each tick of a wait for an item."""
+        """Execute the requests of the threads. Also called at each tick of a wait for an item."""
         while self._requests:
             thread, request = self._requests.popleft()
             if not callable(request):
@@ -269,7 +269,7 @@ class ConcurrentRole(StageRole):
                 continue
             try:
                 result = request()
-            except BaseException as error:  # noqa: BLE001 - it is the thread's
+            except BaseException as error:  # noqa: BLE001 - it belongs to the thread
                 thread.answer(None, error)
             else:
                 thread.answer(result)
@@ -287,9 +287,9 @@ class ConcurrentRole(StageRole):
             raise error
 
     def measure_waits(self, blocked_ns: int) -> tuple[int, int]:
-        """Return how long a thread has had no item, and has waited for room downstream, on average.
+        """Return the mean time that a thread had no item, and the mean time that it waited for room downstream.
 
-        `blocked_ns`: how long the main thread has waited for room.
+        `blocked_ns` is the time that the main thread waited for room.
         """
         now_ns = perf_counter_ns()
         starved_ns, asked_ns = self._first_waits_ns

@@ -1,15 +1,15 @@
-"""What a worker does besides its items: it releases memory, publishes progress and writes its counters to the board.
+"""The upkeep of a worker: it releases memory, publishes progress and writes the counters to the board.
 
-At every tick of every wait, and every 100 ms. In the worker's process. Its successor continues the counters.
+Runs in the worker's process, at every tick of every wait, and every 100 ms. A successor continues the counters.
 
 MessageLimit limits how many small items share a message. A message goes to one worker as a whole: with twenty slow
-items in each, one worker would be busy and the others idle. And an item waits in it for those made after it.
+items in each, one worker would be busy and the others idle. Also, an item in a message waits for the later ones.
 
 SchedulingPolicy chooses SCHED_OTHER or SCHED_BATCH (sched(7)). Under SCHED_OTHER, a process that wakes up may preempt
 the running one. In a full pipeline that is often its own writer, in the middle of a send: on a fully loaded machine
 this cost the writer 100 us and its caches. Under SCHED_BATCH a reader does not preempt, which costs nothing while items
-queue anyway. In a pipeline that is not full, somebody waits for the item, and on a busy machine a batch process would
-run milliseconds later: there a worker stays SCHED_OTHER.
+queue anyway. If the pipeline is not full, a process waits for the item, and on a busy machine a batch process would run
+milliseconds later, so the worker stays SCHED_OTHER.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from stagepipe.transport import LeaseExtent, Receiver, SendCounts, Sender, Share
 
 _SWEEP_INTERVAL_NS = 1_000_000_000
 _SEND_COUNTERS = {field.name: ProcessCounter[field.name.upper()] for field in fields(SendCounts)}
-"""The counters of the board that a sender counts, by their names in SendCounts."""
+"""The board's counters that a sender counts, by their names in SendCounts."""
 
 
 _MAX_READER_WORK_NS: Final = 200_000
-"""The work in a message, of a reader that is one of several."""
+"""The limit of the work in a message for a reader that is one of several."""
 _MAX_OWN_WORK_NS: Final = 10_000_000
-"""The work for a message: how long its first item waits for the last one, as for what is written late. Beside a stage
-of a millisecond all that a message runs through is cold in the caches: one costs both its ends some 200 us."""
+"""The limit of the sender's work for a message: the wait of its first item for its last, as in `write_late`. Next to a
+stage of a millisecond the message's code and data are cold in the caches: a message costs both ends some 200 us."""
 _TRANSPORT_NS: Final = 5_000
-"""What a reader spends on an item beside its stages."""
+"""The time that a reader spends on an item outside its stages."""
 _MIN_MEASURED_ITEMS: Final = 8
 
 
 class MessageLimit:
-    """The limit for one outgoing hop, by the segment's window and by what items have cost lately on both sides."""
+    """The limit for one outgoing hop, from the segment's window and the recent costs of items on both sides."""
 
     def __init__(self, board: Board, segment: int, process: int, reader_processes: tuple[int, ...]) -> None:
-        """`segment`: that of the hop, which `process` writes. `reader_processes`: none if the consumer reads it."""
+        """`process` writes the hop, in `segment`. `reader_processes` is empty if the consumer reads it."""
         self._segment = segment
         self._readers = [board.region(process) for process in reader_processes]
         self._own_work = MeasuredWork(board, (process,))
@@ -75,7 +75,7 @@ class MessageLimit:
         self._window = max(seek.windows[self._segment], seek.small_item_windows[self._segment])
 
     def compute_max_items(self) -> int:
-        """Return how many items a message may have, by the counters on the board as they are now."""
+        """Return how many items a message may have, from the current counters on the board."""
         item_ns = self._own_work.measure()
         if item_ns is None:
             return 1
@@ -90,10 +90,10 @@ class MessageLimit:
 
 
 class MeasuredWork:
-    """What the stages of some processes spend on an item, as measured lately."""
+    """The recently measured time that the stages of some processes spend on an item."""
 
     def __init__(self, board: Board, processes: Sequence[int]) -> None:
-        """`processes`: those of one stage."""
+        """`processes` belong to one stage."""
         regions = [board.region(process) for process in processes]
         self._stage_regions = [
             [region.stage_region(index) for index in range(region.stage_count)] for region in regions
@@ -103,7 +103,7 @@ class MeasuredWork:
         self._item_ns: float | None = None
 
     def measure(self) -> float | None:
-        """Return the nanoseconds for an item since the last measurement; None as long as there are too few items."""
+        """Return the ns per item since the last measurement; None before there are enough items."""
         items = sum([regions[0][StageCounter.ITEMS] for regions in self._stage_regions])
         if items - self._items >= _MIN_MEASURED_ITEMS:
             busy_ns = sum([region[StageCounter.BUSY_NS] for regions in self._stage_regions for region in regions])
@@ -121,12 +121,12 @@ class SchedulingPolicy:
     """Switches this process between SCHED_OTHER and SCHED_BATCH."""
 
     def __init__(self, board: Board) -> None:
-        """Read from `board` when a feeder was last blocked."""
+        """`board` has the last time at which a feeder was blocked."""
         self._board = board
         self._is_batch = False
 
     def update(self, now_ns: int) -> None:
-        """Use SCHED_BATCH while admission has blocked a feeder in the last second. `now_ns` is `perf_counter_ns()`."""
+        """Use SCHED_BATCH if admission has blocked a feeder in the last second. `now_ns` is `perf_counter_ns()`."""
         is_batch = now_ns - self._board.last_admission_blocked_ns() < _BACKPRESSURE_MEMORY_NS
         if is_batch != self._is_batch:
             self._is_batch = is_batch
@@ -135,9 +135,9 @@ class SchedulingPolicy:
 
 
 _FLUSH_INTERVAL_NS = 100_000_000
-"""How often counters go to the board; the coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
+"""The interval at which counters go to the board. The coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
 _FIRST_FLUSH_INTERVAL_NS = 1_000_000
-"""The first interval, which doubles from flush to flush: who feeds this worker waits for its measured work."""
+"""The first interval. It doubles with each flush, because the feeder of this worker waits for its measured work."""
 _MIN_NEW_LEASES_BEFORE_CHECK = 4
 """New leases before the bytes that they hold are summed up again."""
 
@@ -146,17 +146,17 @@ class ItemThreads(Protocol):
     """The threads of a worker that work on items."""
 
     def serve(self) -> None:
-        """Do what they have asked the main thread for."""
+        """Execute their requests to the main thread."""
 
     def measure_waits(self, blocked_ns: int) -> tuple[int, int]:
-        """Return how long they were starved and blocked, on average; `blocked_ns`: the main thread."""
+        """Return their mean starved and blocked times. `blocked_ns` is the main thread's blocked time."""
 
 
 class WorkerUpkeep:
     """The upkeep of a worker. Its loop calls `flush` when `next_flush_ns` or `lease_check_threshold` is exceeded."""
 
     def __init__(self, spec: WorkerSpec, control: ControlClient, board: Board, memory: SharedMemoryPool) -> None:
-        """The counters continue those of the worker before this one."""
+        """The counters continue those of the previous worker in the slot."""
         self._spec = spec
         self._control = control
         self._memory = memory
@@ -188,14 +188,14 @@ class WorkerUpkeep:
         self.lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
 
     def attach_sender(self, sender: Sender) -> None:
-        """Write what the sender holds back before every wait, limit its packets and continue its counters."""
+        """Flush the sender before every wait, limit its messages and continue its counters."""
         self._sender = sender
         sender.blocked_ns = self._region[ProcessCounter.BLOCKED_NS]
         for name, counter in _SEND_COUNTERS.items():
             setattr(sender.counts, name, self._region[counter])
 
     def on_tick(self) -> None:
-        """Send what is held back, release memory, publish progress, flush counters. Called at every tick of a wait."""
+        """Send held items, release memory, publish progress, flush counters. Called at every tick of a wait."""
         self._sender.flush()
         self._memory.flush_releases()
         if self.progress is not None:
@@ -205,18 +205,18 @@ class WorkerUpkeep:
             self.flush(now_ns)
 
     def on_receive_tick(self) -> None:
-        """`on_tick`, and serve the threads that work on items."""
+        """Do `on_tick`, and serve the threads that work on items."""
         self.on_tick()
         if self.threads is not None:
             self.threads.serve()
 
     def on_admission_tick(self) -> None:
-        """`on_tick`, and make room for the next item in the blocks that were released."""
+        """Do `on_tick`, and collect released blocks to make room for the next item."""
         self.on_tick()
         self._memory.collect_releases()
 
     def flush(self, now_ns: int) -> None:
-        """Write all counters to the board, and check what changes slowly: scheduling, stale leases, held memory."""
+        """Write all counters to the board, and check slow changes: scheduling, stale leases, held memory."""
         self.next_flush_ns = now_ns + self._flush_interval_ns
         self._flush_interval_ns = min(2 * self._flush_interval_ns, _FLUSH_INTERVAL_NS)
         self._sender.flush()
@@ -254,7 +254,7 @@ class WorkerUpkeep:
             region[counter] = getattr(sender.counts, name)
 
     def _write_memory(self, now_ns: int) -> None:
-        """Write the peak of the own arena, and return the pages of idle blocks to the kernel."""
+        """Write the peak of this process's arena, and return the pages of idle blocks to the kernel."""
         region, arena = self._region, self._memory.arena
         if arena is None:
             return
