@@ -20,7 +20,7 @@ _WAIT_TICK_S = 0.005
 loading meanwhile."""
 _FULL_WINDOW_TICK_S = 0.25
 """The tick of a wait that the order point ends. Each tick looks for free places, so with a short tick the feeder would
-wake up for every item or two, whatever count it asked to be woken at."""
+wake up for every item or two, whatever count it waits for."""
 IN_FLIGHT_MEMORY_FRACTION = 0.8
 """The share of `memory` for items in flight; the rest is for items that grow on their way."""
 SMALL_ITEM_BUDGET_BYTES = 16 << 20
@@ -50,7 +50,7 @@ class FedSegment(NamedTuple):
 
 
 class AdmissionController:
-    """Decides when a feeder may send the next item. Counts are items of the segment; bytes are those of all arenas."""
+    """Decides when a feeder may send the next item. Counts are items of the segment; bytes cover all arenas."""
 
     def __init__(
         self,

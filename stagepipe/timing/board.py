@@ -427,7 +427,7 @@ class BoardLayout:
     """For the first processes; the others have no slots."""
 
     def process_offset(self, process: int) -> int:
-        """The offset of a process's region, in words."""
+        """Return the offset of a process's region, in words."""
         counts = itertools.zip_longest(self.stages_per_process[:process], self.slots_per_process[:process], fillvalue=0)
         return self.rule_offset(self.hop_count) + sum(itertools.starmap(region_word_count, counts))
 
@@ -436,7 +436,7 @@ class BoardLayout:
         return self.slots_per_process[process] if process < len(self.slots_per_process) else 0
 
     def rule_offset(self, hop: int) -> int:
-        """The offset of a hop's rule word, in words."""
+        """Return the offset of a hop's rule word, in words."""
         return _RUN_WORDS + _SEEK_WORDS + _SEGMENT_WORDS * self.segment_count + hop
 
     @property
@@ -602,7 +602,7 @@ class Board:
         return value & ((1 << _COUNT_BITS) - 1) if value >> _COUNT_BITS == generation else None
 
     def region(self, process: int) -> ProcessRegion:
-        """The region of a process."""
+        """Return the region of a process."""
         return ProcessRegion(
             self.words,
             self.array,

@@ -213,4 +213,4 @@ def _unpack_parts(packed: int, depth: int) -> Key:
 
 
 def _part_bits(depth: int) -> int:
-    return 32 if depth <= 2 else 16  # noqa: PLR2004 - so many share 64 bits
+    return 32 if depth <= 2 else 16  # noqa: PLR2004 - two parts of 32 bits share 64 bits

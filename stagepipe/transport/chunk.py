@@ -70,7 +70,7 @@ def measure_arrays(arrays: Sequence[AnyArray]) -> int:
 
 
 def hold_arrays(item: Any) -> ArrayItem:
-    """A copy of an item with measured arrays, which its owner may change from now on."""
+    """Copy an item with measured arrays. Its owner may change the original from now on."""
     kind = type(item)
     if kind is np.ndarray:
         return ArrayItem(None, [((None, item.dtype.char, item.shape), item.tobytes())])
@@ -85,7 +85,7 @@ def hold_arrays(item: Any) -> ArrayItem:
 
 
 def take_arrays(held: Sequence[Any]) -> tuple[list[Any], ArrayColumns]:
-    """The values of held items, with None in place of each array, and the arrays."""
+    """Return the values of held items, with None in place of each array, and the arrays."""
     values = list(held)
     parts: dict[ArrayLayout, tuple[list[int], list[bytes]]] = {}
     for index, item in enumerate(held):

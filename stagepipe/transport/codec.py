@@ -305,7 +305,7 @@ def _has_custom_pickling(cls: type) -> bool:
 
 @cache
 def _numpy_dtypes() -> frozenset[torch.dtype]:
-    """The dtypes that torch and NumPy share, in every supported release of both."""
+    """Return the dtypes that torch and NumPy share, in every supported release of both."""
     import torch
 
     names = "bool uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"

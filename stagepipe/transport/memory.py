@@ -260,7 +260,7 @@ _READ_BYTES = 64 << 10  # the default capacity of a pipe, pipe(7)
 
 
 class ReleasePipes:
-    """The release pipes of all arenas, by arena number: the read end of its own arena, the write ends of the others.
+    """The release pipes of all arenas, by arena number: the read end of its own, the write ends of the others.
 
     Releases are collected by block. A full pipe never blocks the process: rejected releases are sent later.
     """
@@ -647,7 +647,7 @@ class SharedMemoryPool:
         self.release_queue.append((arena, block))
 
     def flush_releases(self) -> None:
-        """Send all queued releases to the owners of the blocks. Never waits: what a full pipe rejects is sent later."""
+        """Send all queued releases to the owners of the blocks. Never waits: a full pipe delays some of them."""
         if not self.lease_count:
             return
         release_queue = self.release_queue

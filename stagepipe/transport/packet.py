@@ -64,7 +64,7 @@ _MAX_SENDER_NS = 0xFFFFFFFF
 
 
 class PacketKind(IntEnum):
-    """What an entry says about its key."""
+    """The statement of an entry about its key."""
 
     ITEM = 1
     TOMBSTONE = 2  # dropped on purpose

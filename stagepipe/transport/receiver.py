@@ -70,7 +70,7 @@ UnpackedBuffers = tuple[list[Any], list[int], Any, bool]
 
 
 def unpack_buffers(entry: Entry, memory: SharedMemoryPool, *, copy_all: bool, copy_shared: bool) -> UnpackedBuffers:
-    """Return the buffers of an item. `copy_all` copies those in blocks, `copy_shared` only those that others may lease.
+    """Return the buffers of an item. `copy_all` copies all buffers in blocks, `copy_shared` only shared ones.
 
     Raises TransportError if a descriptor points outside its packet or arena.
     """

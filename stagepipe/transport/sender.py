@@ -177,7 +177,7 @@ class Sender:
         self._room_bytes = MAX_ENTRY_BYTES
         self._generation = generation
 
-    def add(self, value: Any, key: Key) -> bool | None:  # noqa: C901, PLR0912 - no call that each item would pay
+    def add(self, value: Any, key: Key) -> bool | None:  # noqa: C901, PLR0912 - inlined: calls cost time
         """Hold a plain item, or SKIP for a dropped one, as the next item of a chunk. False if `send` must take it.
 
         The item counts for one sample. Returns None if a write was interrupted; all held data is then dropped.

@@ -295,7 +295,7 @@ class StageChain:
                 raise
             self._skip(self._stages[-1], key, self._stages[-1].record_failure(key, error), (samples, meta))
 
-    def push_chunk(  # noqa: C901, PLR0912, PLR0915 - a call of a part would be paid for each item
+    def push_chunk(  # noqa: C901, PLR0912, PLR0915 - an inner call would cost time for each item
         self, chunk: ChunkInHand, region: ProcessRegion, max_ns: int
     ) -> None:
         """Run the items of a chunk until none is left, or until the first one that ends after `max_ns`.

@@ -221,7 +221,7 @@ class StageLoop:
 
     async def _finish(self, call: LoopCall) -> None:
         try:
-            call.result = await call.made.pop()()  # which holds the item
+            call.result = await call.made.pop()()  # popped, because it holds the item
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             call.error = error
         self._calls.discard(call)

@@ -491,7 +491,7 @@ class IsolatedGenerators:
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
-        """Replace the global generators and `context()` by those of the run within this context."""
+        """Within this context, the global generators and `context()` belong to the run."""
         with self.installed():
             swap = self.begin()
             try:

@@ -307,7 +307,7 @@ class StageRunner:
         from stagepipe.runtime.execution.event_loop import StageLoop  # it imports asyncio
 
         if isinstance(plan.target.uses, str):
-            import_target(plan.target.uses, self._config_dir)  # modules belong to the main thread
+            import_target(plan.target.uses, self._config_dir)  # user modules must be imported on the main thread
         self.event_loop = StageLoop(self.label, plan.timeout_ns)
         try:
             return self.event_loop.build(build)

@@ -458,7 +458,7 @@ def fork_process(
     if server.unfit_reason:
         raise SpawnNeededError(server.unfit_reason)
     variable = find_variable_read_at_load(environment, server.environment, server.preload, threads)
-    if variable is not None and not isinstance(server, CallerFork):  # a fork inherits what this process has read
+    if variable is not None and not isinstance(server, CallerFork):  # a fork inherits the loaded values
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)
     with _open_working_folder() as folder_fd:

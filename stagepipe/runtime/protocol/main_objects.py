@@ -2,7 +2,7 @@
 
 cloudpickle sends them by value, so in a worker they belong to a module `__main__` that lacks them. Items are pickled by
 name, so a worker could neither send nor receive an instance of these classes. Therefore each worker gets, under their
-names, the objects to which its own stages refer, and pickles of those that the items of other stages may need. It
+names, the objects to which its own stages refer, and pickles of the objects that items of other stages may need. It
 unpickles these when an item needs one. Runs in the caller's process; workers must not import this module or
 cloudpickle.
 """
@@ -43,7 +43,7 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no type
 class MainObjectPickler(_CodePickler):
     """Pickles as cloudpickle does, and records the objects of `__main__` that it meets in `main_objects`.
 
-    It uses qualified names, because cloudpickle loses those of nested classes.
+    It uses qualified names, because cloudpickle loses the names of nested classes.
     """
 
     def __init__(self, file: Any, **options: Any) -> None:

@@ -189,7 +189,7 @@ class WorkerSpec:
     warning_filters: tuple[WarningFilter, ...] = field(default_factory=read_warning_filters)  # of the caller
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
     is_probe: bool = False  # send a sample of each of the first items
-    trace_fd: int | None = None  # of its trace, in a run that is traced
+    trace_fd: int | None = None  # of its trace, in a traced run
     records_digests: bool = False  # send a digest of each item
     start_hook: str | None = None  # "package.module:function", called with the spec at the start; set by tests
     start_hook_argument: str = ""  # for the hook to read

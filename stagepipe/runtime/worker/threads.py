@@ -199,7 +199,7 @@ class ConcurrentRole(StageRole):
         return len(self._idle) == len(self._threads) and super().is_idle
 
     def drain(self) -> None:
-        """Wait until no thread has an item. Drops what they still send, and cancels tasks."""
+        """Wait until no thread has an item. Drops their remaining results, and cancels tasks."""
         self._is_draining = True
         loop = self._stage.event_loop
         if loop is not None:
