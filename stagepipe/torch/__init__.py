@@ -1,21 +1,21 @@
-"""Pipelines as torch data loaders. Everything here runs in the training process, behind the pipeline's last hop.
+"""Pipelines as torch data loaders. All code here runs in the training process, after the pipeline's last hop.
 
 loader           `Loader`: one epoch per iteration, tensors over shared memory, state_dict; `StageDataset`: a `Loader`
                  for `torch.utils.data.DataLoader`
 data_loader      `DataLoader`: torch's class with our workers, for scripts that keep their own loop
-ranks            which part of the source a loader takes: `rank="auto"`; which rank of which machine this process is
+ranks            the rank and machine of this process, and the part of the source for a loader (`rank="auto"`)
 transfer         turns arrays into tensors without a copy, page-locks their blocks, moves them to the device
 
-`share="node"`: one pipeline per machine that feeds all of the machine's ranks. The first rank is the leader: it owns
-the pipeline and dispatches its items. The other ranks are followers.
+`share="node"`: one pipeline per machine feeds all ranks of the machine. The first rank is the leader: it owns the
+pipeline and dispatches its items. The other ranks are followers.
 
-shared_pipeline  `SharedPipeline`: what a `Loader` iterates over        on every rank, training thread
-leader           the first rank's endpoint, and what sends the items    leader, training thread and the dispatcher's
+shared_pipeline  `SharedPipeline`: the pipeline of such a `Loader`      on every rank, training thread
+leader           the first rank's endpoint, and the item dispatcher     leader, training and dispatcher thread
 follower         every other rank's endpoint                            followers, training thread
-rank_connection  how ranks connect, and what they say to each other     on every rank, training and listener thread
+rank_connection  the connections of ranks, and their messages           on every rank, training and listener thread
 
-Items never travel on the connection. Each follower has its own packet pipe, and what lies in shared memory is passed on
-without a copy. When a rank dies, the others see it at once and report it by name.
+Items never travel on the connection. Each follower has its own packet pipe, and data in shared memory is passed on
+without a copy. When a rank dies, the others notice immediately and report it by name.
 """
 
 import re
@@ -24,11 +24,11 @@ from typing import Final
 from stagepipe.core import install_command
 
 MIN_TORCH_VERSION: Final = (2, 6)
-"""As in the extra `torch` of pyproject.toml, which most installations do not read."""
+"""As in the extra `torch` of pyproject.toml, which most installations do not use."""
 
 
 def require_torch(version: str = "") -> None:
-    """Raise ImportError if torch is missing or too old. `version` is by default that of the torch that is installed.
+    """Raise ImportError if torch is missing or too old. `version` defaults to the version of the installed torch.
 
     >>> require_torch("2.5.1+cpu")
     Traceback (most recent call last):
@@ -51,7 +51,7 @@ def require_torch(version: str = "") -> None:
         )
 
 
-require_torch()  # first: the others import torch
+require_torch()  # first, because the modules below import torch
 
 from stagepipe.torch.data_loader import DataLoader  # noqa: E402
 from stagepipe.torch.loader import Loader, StageDataset  # noqa: E402

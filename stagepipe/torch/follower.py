@@ -1,4 +1,4 @@
-"""A follower: any rank of a machine but the first. Reads its items from a packet pipe, in its training process."""
+"""A follower: any rank of a machine but the first. It reads items from a packet pipe, in its training process."""
 
 from __future__ import annotations
 

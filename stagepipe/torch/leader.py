@@ -1,12 +1,12 @@
-"""The leader: the first rank of a machine. Owns the pipeline, dispatcher and listener, in its training process.
+"""The leader: the first rank of a machine. It owns the pipeline, dispatcher and listener, in its training process.
 
-The dispatcher sends the pipeline's items to the ranks of this machine, in rounds of one item per rank. A round is
-dispatched when it is complete, so that no rank receives an item that the other ranks have no match for. The listener
-thread and the training thread write which rank requests which epoch, the dispatcher's thread reads it.
+The dispatcher sends the pipeline's items to the ranks of this machine, in rounds of one item per rank. It dispatches
+only complete rounds, so no rank receives an item without a match on the other ranks. The listener thread and the
+training thread record the epoch requests of the ranks, and the dispatcher's thread reads them.
 
-Only the dispatcher's thread receives from the pipeline and sends to the ranks, so only it touches the process's
-shared-memory pool. The leader's own items reach its training thread by a queue; when a tensor dies there, its lease
-only goes into a deque.
+Only the dispatcher's thread receives from the pipeline and sends to the ranks, so only it uses the process's
+shared-memory pool. The leader's own items go to its training thread through a queue. When a tensor dies there, its
+lease only goes into a deque.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from stagepipe.transport import Lease, PacketKind, PipeEnds, Sender, TransportRu
 class Round:
     """One item per rank, and the cursor after all of them.
 
-    Each box is a list that holds one item alone; the reader pops it, so that no other reference remains.
+    Each box is a list that holds only the item. The reader pops it, so that no other reference remains.
     """
 
     boxes: list[list[Any]]
@@ -67,9 +67,9 @@ class Round:
 def make_rounds(
     items: Iterable[Any], rank_count: int, even: EvenMode | None, get_cursor: Callable[[], Cursor | None]
 ) -> Iterator[Round]:
-    """Yield rounds: item k goes to rank k % rank_count. `even` decides about an incomplete last round.
+    """Yield rounds: item k goes to rank k % rank_count. `even` controls an incomplete last round.
 
-    `"drop"` leaves it out, `"pad"` repeats its items for the ranks that have none, None yields it as it is.
+    `"drop"` leaves it out, `"pad"` repeats its items for the ranks without one, and None yields it as it is.
     `get_cursor` is called after the last item of each round.
 
     >>> [round_.boxes for round_ in make_rounds(range(5), 3, "pad", lambda: None)]
@@ -92,10 +92,10 @@ def make_rounds(
 
 
 class EpochRequests:
-    """The open requests, the ranks that have closed, and the error that ended everything."""
+    """The open epoch requests, the closed ranks, and the error that ended dispatching."""
 
     def __init__(self, rank_names: list[str], timeout_s: float) -> None:
-        """`rank_names` are for messages; a rank waits up to `timeout_s` for the others to start an epoch."""
+        """`rank_names` are for messages. A rank waits up to `timeout_s` for the others to start an epoch."""
         self._rank_names = rank_names
         self._timeout_s = timeout_s
         self._condition = threading.Condition()
@@ -120,7 +120,7 @@ class EpochRequests:
             self._condition.notify_all()
 
     def fail(self, error: RunError) -> bool:
-        """End dispatching with an error. False if it had failed before; the first error stays."""
+        """End dispatching with an error. Return False if it has failed before; the first error stays."""
         with self._condition:
             is_first = self.failure is None
             self.failure = self.failure or error
@@ -141,17 +141,17 @@ class EpochRequests:
         return self.is_stopping or self.failure is not None
 
     def wants_items(self, rank: int) -> bool:
-        """Whether `rank` still waits for items of the iteration that is being dispatched."""
+        """Return whether `rank` still wants items of the iteration that is being dispatched."""
         return rank not in self._requests and rank not in self._closed_ranks and not self.is_over
 
     def wait_for_all(self, tick: Callable[[], float]) -> dict[int, EpochRequest] | None:
-        """Wait until every rank has requested an epoch, and take the requests for the lowest one.
+        """Wait until every rank has requested an epoch, and take the requests for the lowest epoch.
 
         Ranks that request a later epoch have received all of this one and keep waiting. Returns None once dispatching
-        has ended. `tick` runs meanwhile and returns the seconds until it should run again.
+        has ended. Meanwhile it calls `tick`, which returns the seconds until its next call.
 
-        Raises RunError with the missing ranks when a rank has waited too long, and RankClosedError when one has closed
-        its loader.
+        Raises RunError with the missing ranks if a rank has waited too long, and RankClosedError if one has closed its
+        loader.
         """
         began_s = monotonic()
         while True:
@@ -197,14 +197,14 @@ class EpochRequests:
 
 
 class RankClosedError(RunError):
-    """A rank requests an epoch, and another rank has closed its loader."""
+    """A rank requests an epoch, but another rank has closed its loader."""
 
 
 MAX_QUEUED_ITEMS_PER_RANK = 2
-"""Items queued per rank, besides the round that is being dispatched. Each keeps its memory."""
+"""Queued items per rank, in addition to the round that is being dispatched. Each one keeps its memory."""
 _SHARED_MEMORY_MIN_BYTES = 4096
 _LEASED_TICK_INTERVAL_S = 0.01
-"""Time between ticks while items are leased: released memory goes back to the workers at a tick."""
+"""Time between ticks while items are leased. At a tick, released memory goes back to the workers."""
 _IDLE_TICK_INTERVAL_S = 0.25
 """Time between ticks while no item is leased."""
 
@@ -213,14 +213,14 @@ class RankOutput(Protocol):
     """Sends items to one rank."""
 
     def send(self, iteration: int, round_number: int, cursor: bytes | None, box: list[Any]) -> bool:
-        """Send the item in `box`, of round `round_number`. False if the rank does not want it any more."""
+        """Send the item in `box`, of round `round_number`. Return False if the rank no longer wants it."""
 
     def send_end(self, iteration: int, round_count: int) -> None:
         """Send the end of the epoch."""
 
 
 class QueueRankOutput:
-    """The leader's own output: a queue of (iteration, round number, cursor, box); a box of None ends the epoch."""
+    """The leader's own output: a queue of (iteration, round number, cursor, box). A box of None ends the epoch."""
 
     def __init__(self, is_wanted: Callable[[], bool], tick: Callable[[], float]) -> None:
         """`is_wanted` and `tick` are called while the queue is full."""
@@ -245,12 +245,12 @@ class QueueRankOutput:
 
 
 class PipeRankOutput:
-    """A follower's output: its own packet pipe. What lies in shared memory is passed on without a copy."""
+    """A follower's output: its own packet pipe. Data in shared memory is passed on without a copy."""
 
     def __init__(self, memory_handle: MemoryHandle, is_wanted: Callable[[], bool]) -> None:
         """`is_wanted` is called while the pipe is full."""
         self.pipe_ends: PipeEnds = make_packet_pipe(MAX_QUEUED_ITEMS_PER_RANK)
-        with suppress(OSError):  # without pipes in packet mode it is a socket, which queues more items
+        with suppress(OSError):  # without pipes in packet mode, this is a socket, which queues more items
             fcntl.fcntl(self.pipe_ends.write_fd, fcntl.F_SETPIPE_SZ, MAX_QUEUED_ITEMS_PER_RANK * 4096)
         self.wake_event = WakeEvent()
         recorder = DurationRecorder(np.zeros(len(SEND_PHASES) * HISTOGRAM_WORDS, np.uint64), len(SEND_PHASES))
@@ -266,7 +266,7 @@ class PipeRankOutput:
         )
 
     def send(self, iteration: int, round_number: int, cursor: bytes | None, box: list[Any]) -> bool:
-        """See `RankOutput`. The cursor goes with the item, because it may be too long for a packet header."""
+        """See `RankOutput`. The cursor travels with the item, because it may be too long for a packet header."""
         return self._sender.send([(cursor, box.pop())], iteration, (round_number,), 1, b"")
 
     def send_end(self, iteration: int, round_count: int) -> None:
@@ -274,7 +274,7 @@ class PipeRankOutput:
         self._sender.send_marker(PacketKind.END_OF_SEGMENT, iteration, (round_count,), count=round_count)
 
     def close(self) -> None:
-        """Close the descriptors of this side."""
+        """Close this side's descriptors."""
         self._sender.close()
         self.wake_event.close()
         self.pipe_ends.close()
@@ -291,7 +291,7 @@ class Dispatcher:
         rank_count: int,
         even: EvenMode | None,
     ) -> None:
-        """Nothing is dispatched before `start`."""
+        """Create the outputs. Dispatching begins with `start`."""
         self._run = run
         self._memory_handle = memory_handle
         self._requests = requests
@@ -312,18 +312,18 @@ class Dispatcher:
     def start(
         self, on_length: Callable[[int | None], object], on_failure: Callable[[int, IterationFailed], object]
     ) -> None:
-        """Start the thread, which calls `on_length` with the epoch's length and `on_failure` for each failed rank."""
+        """Start the thread. It calls `on_length` with the epoch's length, and `on_failure` for each failed rank."""
         self._on_length = on_length
         self._on_failure = on_failure
         self._thread.start()
 
     def wake(self) -> None:
-        """Interrupt the waits for full pipes: the requests have changed."""
+        """Interrupt waits for full pipes, because the requests have changed."""
         for output in self.follower_outputs:
             output.wake_event.set()
 
     def _tick(self) -> float:
-        """Do the idle work, and return the seconds until it should run again."""
+        """Do the idle work, and return the seconds until the next call."""
         self._memory_handle.on_tick()
         return _LEASED_TICK_INTERVAL_S if self._memory_handle.memory.lease_count else _IDLE_TICK_INTERVAL_S
 
@@ -359,7 +359,7 @@ class Dispatcher:
             self._on_failure(rank, to_failure_message(0, error))
 
     def _refuse_requests(self, error: RunError) -> None:
-        """Fail the open requests. The leader goes on, so that it can be closed in an orderly way."""
+        """Fail the open requests. The leader continues, so that it can be closed normally."""
         for rank in range(self._rank_count):
             request = self._requests.withdraw(rank)
             if request is not None:
@@ -376,10 +376,10 @@ class Dispatcher:
                     self._on_failure(rank, to_failure_message(request.iteration, error))
 
     def _dispatch_epoch(self, requests: dict[int, EpochRequest]) -> None:
-        """Dispatch one epoch from the lowest of the ranks' positions on; each rank gets the items that it lacks.
+        """Dispatch one epoch from the lowest position of all ranks. Each rank gets only the items that it lacks.
 
-        The leader's own item comes last, in each round and at the end: once it has its item, all other ranks have
-        theirs, and it may close.
+        The leader's own item comes last, in each round and at the end. Once it has its item, all other ranks have
+        theirs, so it may close.
         """
         lowest_request = min(requests.values(), key=lambda request: request.first_round)
         first_round = lowest_request.first_round
@@ -408,13 +408,13 @@ class Dispatcher:
     def _get_cursor(self) -> Cursor | None:
         try:
             return self._run.committed_cursor
-        except UsageError:  # no state can be taken here; `state_dict` then raises the reason
+        except UsageError:  # there is no state at this position; `state_dict` then raises the reason
             return None
 
     # ------------------------------------------------------------------ the end
 
     def close(self, timeout_s: float) -> bool:
-        """Stop the thread, after the requests were stopped or failed. False if it does not end in time."""
+        """Stop the thread, after the requests were stopped or failed. Return False if it does not end in time."""
         self.wake()
         self._run.cancel_epoch()
         if self._thread.ident is not None:
@@ -442,7 +442,7 @@ def to_failure_message(iteration: int, error: StagepipeError) -> IterationFailed
 
 
 _MAX_TRACEBACK_CHARS = 32 << 10
-"""The end of a traceback that a message carries: half of the largest message between ranks."""
+"""Maximum characters from the end of a traceback in a message: half of the largest message between ranks."""
 
 
 def _refuse_mixed_positions(requests: dict[int, EpochRequest]) -> None:
@@ -486,7 +486,7 @@ class Leader:
         self._connections: list[RankConnection] = []
         with listening_socket(folder) if topology.local_world_size > 1 else nullcontext() as server:
             try:
-                self._run: LocalRun = pipeline._start_local_run()  # noqa: SLF001 - used by this class alone
+                self._run: LocalRun = pipeline._start_local_run()  # noqa: SLF001 - only this class uses it
                 self._requests = EpochRequests(self._rank_names, timeout_s)
                 memory_handle = self._run.share_memory()
                 rank_count = topology.local_world_size
@@ -505,7 +505,7 @@ class Leader:
                 raise
 
     def _connect_ranks(self, server: socket.socket | None, memory_handle: MemoryHandle) -> None:
-        """Connect all ranks, send them what they need, and start dispatching."""
+        """Connect all ranks, send them their descriptors, and start dispatching."""
         if server is not None:
             self._accept_followers(server)
         for connection in self._connections:
@@ -550,7 +550,7 @@ class Leader:
         raise RunError(f"{message}{_HELLO_TIMEOUT_S:.0f} s; see its output for the cause")
 
     def _refuse_followers(self, server: socket.socket | None, error: BaseException) -> None:
-        """Tell the followers that have connected why the pipeline does not start."""
+        """Tell the connected followers why the pipeline does not start."""
         with suppress(StagepipeError, OSError):
             while server is not None and (connection := accept_rank(server, monotonic())) is not None:
                 self._connections.append(connection)
@@ -583,7 +583,7 @@ class Leader:
             self._run.cancel_epoch()
 
     def _send_length(self, items: int | None) -> None:
-        message = EpochLength(items, self._run.wait_for_source())  # it is built: its length is known
+        message = EpochLength(items, self._run.wait_for_source())  # the source is built, since its length is known
         for connection in self._connections:
             connection.send(message)
         self._length_sent.set()
@@ -627,7 +627,7 @@ class Leader:
         return self._run.get_epoch_length()
 
     def wait_for_source(self) -> SourceIdentity | None:
-        """See `RankEndpoint`. By then the followers have been told too, so that all ranks can compare it."""
+        """See `RankEndpoint`. Waits until the followers have the identity too, so that all ranks can compare it."""
         while not self._length_sent.wait(_POLL_INTERVAL_S):
             if self._requests.failure is not None:
                 raise self._requests.failure
@@ -671,7 +671,8 @@ class Leader:
 
 
 _MAX_REASON_CHARS = 8 << 10
-"""The part of an error that a refusal carries; it must fit in one message between ranks."""
+"""Maximum characters of an error in a refusal, which must fit in one message between ranks."""
+
 
 
 def _send_welcome(connection: RankConnection, memory_handle: MemoryHandle, pipe_fd: int) -> None:

@@ -1,9 +1,9 @@
-"""How the ranks of a machine connect, and what they tell each other: small typed messages, no items, no pickle.
+"""The connections between the ranks of a machine, and their messages: small typed messages, no items, no pickle.
 
-The leader binds a socket in a private folder whose name each rank derives, the followers connect. The folder (mode
-0700; owner and mode are checked before use) is removed once all ranks are connected, so nothing is left behind, however
-a rank ends later. Both sides ask the kernel for the peer's process and user. A thread listens to each connection.
-`RankEndpoint` is the interface that leader and follower share.
+The leader binds a socket in a private folder, whose name each rank derives; the followers connect to it. The folder
+has mode 0700, and its owner and mode are checked before use. The leader removes it once all ranks are connected, so no
+rank leaves it behind, however it ends. Both sides ask the kernel for the peer's process and user. A thread listens to
+each connection. `RankEndpoint` is the common interface of leader and follower.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stagepipe.transport import Lease, WakeEvent
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """A follower's first message. `config_description` is its config in the form that a state dict stores."""
+    """A follower's first message. `config_description` is its config in the format of state dicts."""
 
     local_rank: int
     config_description: str
@@ -41,7 +41,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     """The leader's answer. Descriptors follow: the read end of a data pipe, the arenas, the arenas' release pipes.
 
-    `transports` are those of `MemoryHandle`.
+    `transports` are the transports of `MemoryHandle`.
     """
 
     arena_numbers: list[int]
@@ -50,7 +50,7 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
 
 
 class DescriptorBatch(msgspec.Struct, tag="descriptors", frozen=True):
-    """Carries some of the descriptors; `descriptors_left` more follow after them."""
+    """Carries some of the descriptors; `descriptors_left` more follow in later messages."""
 
     descriptors_left: int
 
@@ -62,7 +62,7 @@ class JoinRefused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class EpochLength(msgspec.Struct, tag="length", frozen=True):
-    """The number of items per epoch for all ranks of the machine together, and what the source reads; None: unknown."""
+    """The number of items per epoch over all ranks of the machine, and the source's identity; None if unknown."""
 
     items: int | None
     source: SourceIdentity | None = None
@@ -81,7 +81,7 @@ class EpochRequest(msgspec.Struct, tag="epoch_request", frozen=True):
 
 
 class IterationFailed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
-    """A rank's iteration failed; iteration 0 means that all its iterations are over.
+    """A rank's iteration failed. Iteration 0 means all its iterations.
 
     `error_type` names the type of the user's exception; see `stagepipe.core.name_error_type`.
     """
@@ -108,9 +108,9 @@ decode_message = msgspec.msgpack.Decoder(RankMessage).decode
 
 
 _MAX_MESSAGE_BYTES = 64 << 10
-"""Largest message. A socket buffer must hold messages while the peer is stopped for a while."""
+"""Maximum size of a message. A socket buffer must hold messages while the peer is stopped for a while."""
 _MAX_FDS_PER_MESSAGE = 200
-"""Descriptors per message; the kernel allows 253 (SCM_MAX_FD)."""
+"""Maximum descriptors per message; the kernel allows 253 (SCM_MAX_FD)."""
 _ANCILLARY_BYTES = socket.CMSG_LEN(_MAX_FDS_PER_MESSAGE * array("i").itemsize)
 _SEND_TIMEOUT_S = 10.0
 _JOIN_TIMEOUT_S = 5.0
@@ -132,7 +132,7 @@ class RankConnection:
         self.fd = connected.fileno()
 
     def send(self, message: RankMessage, fds: Sequence[int] = ()) -> bool:
-        """Send a message. False if the peer is gone or accepts nothing for 10 s."""
+        """Send a message. Return False if the peer is gone or accepts nothing for 10 s."""
         data = encode_message(message)
         deadline = monotonic() + _SEND_TIMEOUT_S
         while True:
@@ -152,7 +152,7 @@ class RankConnection:
         return timeout_s > 0 and bool(poll.poll(timeout_s * 1000))
 
     def send_descriptors(self, fds: Sequence[int]) -> bool:
-        """Send any number of descriptors. False if the peer is gone or accepts nothing for 10 s."""
+        """Send any number of descriptors. Return False if the peer is gone or accepts nothing for 10 s."""
         starts = range(0, len(fds), _MAX_FDS_PER_MESSAGE)
         return all(
             self.send(
@@ -163,7 +163,7 @@ class RankConnection:
         )
 
     def receive(self, timeout_s: float) -> tuple[RankMessage | None, list[int]]:
-        """Return the next message and its descriptors; None as the message if the peer is gone.
+        """Return the next message and its descriptors. The message is None if the peer is gone.
 
         Raises TimeoutError if no message arrives within `timeout_s`, and RunError for a message that was truncated or
         cannot be decoded.
@@ -171,7 +171,7 @@ class RankConnection:
         if timeout_s and not self._wait_until_ready(select.POLLIN, timeout_s):
             raise TimeoutError
         try:
-            # Not `socket.recv_fds`: it accepts flags but does not pass them on.
+            # Not `socket.recv_fds`, which accepts flags but does not pass them on.
             data, ancillary, flags, _ = self._socket.recvmsg(
                 _MAX_MESSAGE_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
             )
@@ -219,7 +219,7 @@ class ConnectionListener:
     def _register(self, connection: RankConnection) -> None:
         self._connection_of_fd[connection.fd] = connection
         self._poll.register(connection.fd, select.POLLIN)
-        # The pidfd as well: if the peer has forked, its children keep the socket open when it dies.
+        # Also watch the pidfd: children of a peer that has forked keep the socket open when the peer dies.
         with contextlib.suppress(OSError):
             pidfd = self._pidfd_of_fd[connection.fd] = os.pidfd_open(connection.pid)
             self._connection_of_fd[pidfd] = connection
@@ -236,7 +236,7 @@ class ConnectionListener:
                     self._on_message(connection, None)
 
     def _read_messages(self, connection: RankConnection, *, has_exited: bool) -> bool:
-        """Read all messages that have arrived. False if there will be no more."""
+        """Read all messages that have arrived. Return False if no more can come."""
         try:
             while True:
                 message, _ = connection.receive(0.0)
@@ -269,15 +269,15 @@ class ConnectionListener:
 
 
 RENDEZVOUS_TIMEOUT_S = 1800.0
-"""How long ranks wait for each other: the default timeout of torch.distributed's collectives."""
+"""Time that ranks wait for each other: the default timeout of torch.distributed's collectives."""
 _RETRY_INTERVAL_S = 0.02
 _SOCKET_NAME = "ranks"
 _MAX_PATH_BYTES = 107
-"""Of a socket: unix(7)."""
+"""Maximum length of a socket's path, from unix(7)."""
 
 
 def derive_rendezvous_folder(identity: tuple[str, ...]) -> Path:
-    """Return the folder where a machine's ranks meet; it depends on `identity`, the user and the temporary folder."""
+    """Return the meeting folder of a machine's ranks, which depends on `identity`, user and temporary folder."""
     digest = hashlib.sha256("\n".join((str(os.getuid()), *identity)).encode()).hexdigest()
     return Path(tempfile.gettempdir()) / f"stagepipe-{digest[:16]}"
 
@@ -306,7 +306,7 @@ def listening_socket(folder: Path) -> Iterator[socket.socket]:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
-    except FileExistsError:  # left by a run that was killed before its ranks were connected
+    except FileExistsError:  # a run was killed before its ranks were connected, and left it behind
         _check_folder_is_private(folder)
         with contextlib.suppress(FileNotFoundError):
             (folder / _SOCKET_NAME).unlink()
@@ -317,7 +317,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check_folder_is_private(folder: Path) -> None:
-    """Raise RunError unless the folder belongs to this user alone. Raises FileNotFoundError if there is none."""
+    """Raise RunError unless only this user owns and can use the folder, FileNotFoundError if it does not exist."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:  # noqa: PLR2004
         raise RunError(
@@ -327,7 +327,7 @@ def _check_folder_is_private(folder: Path) -> None:
 
 
 def _check_leader_can_listen(folder: Path) -> None:
-    """Raise RunError where the leader cannot: it has ended with its own error then, and can tell nobody."""
+    """Raise RunError if the leader cannot listen: it then ends with its own error, and cannot tell the other ranks."""
     path = folder / _SOCKET_NAME
     if not os.access(folder.parent, os.W_OK | os.X_OK):
         reason = f"{folder.parent} is no folder that you can write to"
@@ -340,7 +340,7 @@ def _check_leader_can_listen(folder: Path) -> None:
 
 
 def accept_rank(server: socket.socket, deadline_s: float) -> RankConnection | None:
-    """Return a connection to the next rank; None if none connects before `deadline_s` (of `monotonic`)."""
+    """Return a connection to the next rank, or None if no rank connects before `deadline_s` (of `monotonic`)."""
     server.settimeout(max(deadline_s - monotonic(), _RETRY_INTERVAL_S))
     try:
         peer_socket, _ = server.accept()
@@ -350,9 +350,9 @@ def accept_rank(server: socket.socket, deadline_s: float) -> RankConnection | No
 
 
 def connect_to_leader(folder: Path, deadline_s: float) -> RankConnection | None:
-    """Return a connection to the leader that listens in `folder`; None if none does before `deadline_s`.
+    """Return a connection to the leader that listens in `folder`, or None if no leader does before `deadline_s`.
 
-    Raises RunError at once where no leader can listen.
+    Raises RunError immediately if no leader can listen there.
     """
     _check_leader_can_listen(folder)
     while monotonic() < deadline_s:
@@ -374,8 +374,8 @@ def connect_to_leader(folder: Path, deadline_s: float) -> RankConnection | None:
 class RankItem(NamedTuple):
     """A rank's item of round `round_number` of the epoch, counted from 0.
 
-    `box` is a list that holds the item alone; the reader pops it, so that no other reference remains. `cursor` is the
-    position after the round, from which a resume goes on; None if there is no such position.
+    `box` is a list that holds only the item. The reader pops it, so that no other reference remains. `cursor` is the
+    position after the round, for a resume; None if there is no such position.
     """
 
     round_number: int
@@ -393,19 +393,19 @@ class RankEndpoint(Protocol):
         """Return the next item of that iteration, or None at the end of the epoch. Raises RunError."""
 
     def length(self) -> int | None:
-        """Return the items per epoch for all ranks of the machine together; None if unknown. Raises RunError."""
+        """Return the items per epoch over all ranks of the machine, or None if unknown. Raises RunError."""
 
     def wait_for_source(self) -> SourceIdentity | None:
-        """Return what the source reads, which this waits for; None if that is not known. Raises RunError."""
+        """Wait for the source's identity and return it, or None if it is unknown. Raises RunError."""
 
     def count_skips(self, position: EpochPosition) -> SkipCount | None:
-        """Return what the machine's pipeline has skipped up to a position. Only the leader counts."""
+        """Return the skip count of the machine's pipeline up to a position. Only the leader counts."""
 
     def resume_skip_count(self, count: SkipCount) -> None:
-        """Let `max_skipped` count on from a saved position; on the leader."""
+        """Continue the count of `max_skipped` from a saved position, on the leader."""
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
-        """Return the lease that holds these bytes; None if no lease does."""
+        """Return the lease that holds these bytes, or None if no lease does."""
 
     def close(self) -> None:
         """Disconnect and release everything."""

@@ -1,6 +1,6 @@
-"""Which rank this process is, and so which part of the source a loader takes. Starts nothing.
+"""The rank of this process, which determines a loader's part of the source. Starts nothing.
 
-As told by arguments, or as `torch.distributed` or the variables of the launcher say.
+The rank comes from arguments, from `torch.distributed`, or from the launcher's variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIX = "start the script with torchrun or srun, or pass rank= and world_size= as
 
 
 class RankOrigin(Enum):
-    """Where the rank of a loader comes from."""
+    """The origin of a loader's rank."""
 
     GIVEN = "given"
     FOUND = "found"
@@ -29,12 +29,12 @@ class RankOrigin(Enum):
 
 @dataclass(frozen=True)
 class RankChoice:
-    """The rank of a loader, the number of ranks, and who chose them.
+    """The rank of a loader, the number of ranks, and their origin.
 
     >>> RankChoice.choose("auto", None, environ={"RANK": "3", "WORLD_SIZE": "4"})
     RankChoice(rank=3, world_size=4, origin=<RankOrigin.FOUND: 'found'>)
 
-    Raises UsageError for another word than `"auto"`, and for variables of a launcher that do not fit together.
+    Raises UsageError for a string other than `"auto"`, and for inconsistent variables of a launcher.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class RankChoice:
     def choose(
         cls, rank: int | Literal["auto"] | None, world_size: int | None, environ: Mapping[str, str] = os.environ
     ) -> Self:
-        """Create it from a loader's arguments; None means that an argument was left out."""
+        """Create it from a loader's arguments. None means that an argument was left out."""
         if isinstance(rank, str):
             _check_auto(rank, world_size)
             return cls(*(find_rank(environ) or (0, 1)), RankOrigin.FOUND)
@@ -53,12 +53,12 @@ class RankChoice:
         return cls(0 if rank is None else rank, 1 if world_size is None else world_size, origin)
 
     def check_world(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Compare it with the ranks that train together now: the process group may be younger than the loader.
+        """Compare the choice with the current process group, which may be newer than the loader.
 
-        Raises UsageError if a rank that was found is another one by now. Warns if it was left out among several ranks.
+        Raises UsageError if a found rank has changed. Warns if the rank was left out and there are several ranks.
         """
         found = None
-        with contextlib.suppress(UsageError):  # variables that nobody asked to read
+        with contextlib.suppress(UsageError):  # wrong variables do not matter if no rank was requested
             found = find_rank(environ)
         if found is None:
             return
@@ -78,14 +78,14 @@ class RankChoice:
 
 
 def find_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return the rank and the world size of the process group, else of RANK and WORLD_SIZE, else of Slurm, else None.
+    """Return rank and world size of the process group, or else from RANK and WORLD_SIZE, or else from Slurm, or None.
 
     >>> find_rank({"RANK": "0", "WORLD_SIZE": "2"}), find_rank({})
     ((0, 2), None)
     >>> find_rank({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"})
     (1, 2)
 
-    Raises UsageError, which names the variable, if one of the two is not set, or if they do not fit together.
+    Raises UsageError, which names the variable, if only one of the two is set, or if they are inconsistent.
     """
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -100,10 +100,10 @@ def find_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None
 
 
 def _get_slurm_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables of a task that `srun` started; none for other processes of a job.
+    """Return the variable names of a task that `srun` started, or none for other processes of a job.
 
-    The script of `sbatch`, and what it starts without `srun`, has `SLURM_PROCID=0` and the job's `SLURM_NTASKS` too,
-    but is no task of a step. What `mpirun` starts on several nodes has those of `mpirun`'s own step.
+    The script of `sbatch`, and its children without `srun`, also have `SLURM_PROCID=0` and the job's `SLURM_NTASKS`.
+    They are no task of a step. Processes that `mpirun` starts on several nodes have variables of `mpirun`'s own step.
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     sizes = {environ.get(name, tasks) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
@@ -143,13 +143,13 @@ _UNSET_VARIABLE_MESSAGE = (
 
 @dataclass(frozen=True, kw_only=True)
 class RankTopology:
-    """This process among all ranks. `run_identity` is equal on all ranks of a run and different in every other run.
+    """The place of this process among all ranks. `run_identity` is equal on all ranks of a run, and unique to the run.
 
     >>> topology = RankTopology(rank=5, world_size=8, local_rank=1, local_world_size=4)
     >>> topology.node_rank, topology.node_count
     (1, 2)
 
-    Raises UsageError for numbers that do not fit together.
+    Raises UsageError for inconsistent numbers.
     """
 
     rank: int
@@ -159,7 +159,7 @@ class RankTopology:
     run_identity: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that the numbers fit together."""
+        """Check that the numbers are consistent."""
         numbers = (self.rank, self.world_size, self.local_rank, self.local_world_size)
         if not (0 <= self.local_rank < self.local_world_size and 0 <= self.rank < self.world_size):
             raise UsageError(f"{_format_ranks(numbers)}: ranks count from 0 to world_size - 1")
@@ -178,7 +178,7 @@ class RankTopology:
         local_world_size: int | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
-        """Create it from the arguments, and from the environment where they are left out.
+        """Create it from the arguments, and from the environment for arguments that are left out.
 
         >>> environ = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "3", "WORLD_SIZE": "4"}
         >>> RankTopology.from_environment(environ=environ).node_rank
@@ -195,7 +195,7 @@ class RankTopology:
             world_size = local_world_size if is_single_node else _read_number(environ, "WORLD_SIZE")
         run_identity = tuple(environ.get(name, "") for name in _RUN_ID_VARIABLES)
         if not any(run_identity):
-            # Without a launcher the ranks share at least their parent process, as with multiprocessing's spawn.
+            # Without a launcher, the ranks share at least their parent process, as with multiprocessing's spawn.
             run_identity = (f"child of {os.getppid()}",)
         return cls(
             rank=rank,

@@ -1,6 +1,6 @@
-"""`SharedPipeline`: what `Loader(..., share="node")` iterates over. Runs in the training process of every rank.
+"""`SharedPipeline`: the pipeline of `Loader(..., share="node")`. Runs in the training process of every rank.
 
-To a loader it looks like a `Pipeline`. The leader starts the machine's pipeline at first use; followers connect to it.
+It has the interface of a `Pipeline`. The leader starts the machine's pipeline at first use; followers connect to it.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ _loader_numbers = itertools.count()
 
 
 class SharedPipeline:
-    """A machine's pipeline as one of its ranks sees it: item k of an epoch goes to local rank k % local_world_size.
+    """A machine's pipeline from the view of one rank: item k of an epoch goes to local rank k % local_world_size.
 
-    `pipeline` does this machine's part of the work; on followers it never starts and only describes the config.
+    `pipeline` does this machine's part of the work. On followers, it never starts and only describes the config.
 
-    Raises RunError, at the start or while iterating, with the name of a rank that did not connect or has ended.
+    Raises RunError at the start or while iterating, naming a rank that did not connect or has ended.
     """
 
     def __init__(self, pipeline: Pipeline, topology: RankTopology) -> None:
-        """No worker starts yet."""
+        """Create it without starting workers."""
         if topology.local_rank:
             end_spare_server()  # the leader's workers do the work
         self._pipeline = pipeline
@@ -70,9 +70,9 @@ class SharedPipeline:
         self._endpoint: RankEndpoint | None = None
         self._state = PipelineState()
         self._saved_source: SourceIdentity | None = None
-        """What the source read when the loaded state was saved, until an iteration has compared it."""
+        """The source's identity in the loaded state, until an iteration has compared it."""
         self._saved_skips: SkipCount | None = None
-        """What was skipped up to the loaded state, until an iteration counts on from it."""
+        """The skip count in the loaded state, until an iteration continues it."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -107,7 +107,7 @@ class SharedPipeline:
         self._pipeline.close()
 
     def abandon_in_child(self) -> None:
-        """Leave the workers and the other ranks to the process that started or joined them. In a forked child."""
+        """Leave the workers and connections to the process that created them, in a forked child."""
         self._state.close(format_owner_message("loader", self._owner_pid))
         keep_until_exit(self._endpoint)
         self._endpoint = None
@@ -121,7 +121,7 @@ class SharedPipeline:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the pipeline."""
         if isinstance(self._endpoint, Leader):
             self._endpoint.stop_dispatch()
             self._pipeline.__exit__(exc_type, exc, traceback)
@@ -141,7 +141,7 @@ class SharedPipeline:
         return _RankIteration(self, endpoint, state)
 
     def _check_source(self, endpoint: RankEndpoint) -> None:
-        """Raise UsageError if the next iteration starts at a position in other data. All ranks compare, alike."""
+        """Raise UsageError if the data has changed since the next position was saved. All ranks compare alike."""
         if self._saved_source is not None and not self._state.next_position.is_start:
             current = endpoint.wait_for_source()
             if current is None:
@@ -171,7 +171,7 @@ class SharedPipeline:
 
     @cached_property
     def _config_description(self) -> str:
-        """What must be equal on all ranks when they connect. Objects from Python may hold a rank, so only by name."""
+        """The config, equal on all ranks. Objects from Python may contain the rank, so it has only their names."""
         return json.dumps(json.loads(self._pipeline.config_description) | self._sharing)
 
     @cached_property
@@ -183,7 +183,7 @@ class SharedPipeline:
         return {"share": "node", "local_world_size": str(self._topology.local_world_size)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's position: after the last item that it received."""
+        """Return this rank's position, after the last item that it received."""
         position = self._state.position()
         source, skipped = self._saved_source, self._saved_skips
         if source is None and self._endpoint is not None and not position.is_start:
@@ -195,7 +195,7 @@ class SharedPipeline:
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
     ) -> None:
-        """Resume the next iteration, on all ranks from the lowest of their positions. Raises UsageError."""
+        """Resume the next iteration; the machine resumes at the lowest position of its ranks. Raises UsageError."""
         position = parse_state_dict(state, self._state_description, self._shard, allow_changed=allow_changed)
         self._state.load_position(position)
         self._saved_source = None if allow_changed else find_saved_source(state, self._shard)
@@ -204,11 +204,11 @@ class SharedPipeline:
     # ------------------------------------------------------------------ for the loader
 
     def _attach_loader(self, *, keep_idle_pages: bool) -> None:
-        """See `Pipeline._attach_loader`. The leader's value counts: if any rank pins, it does."""
+        """See `Pipeline._attach_loader`. Only the leader's value counts: if any rank pins, the leader does."""
         self._pipeline._attach_loader(keep_idle_pages=keep_idle_pages)  # noqa: SLF001 - forwarded
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
-        """Return the lease that holds these bytes of a yielded item; None if no lease does."""
+        """Return the lease that holds these bytes of a yielded item, or None if no lease does."""
         return None if self._endpoint is None else self._endpoint.find_lease(address, nbytes)
 
     def progress(self, *, detailed: bool = False) -> LiveRun:
@@ -230,17 +230,17 @@ class SharedPipeline:
 
 
 class _RankIterationState:
-    """The position of an iteration. The pipeline holds it; the iteration itself would hold the pipeline."""
+    """The position of an iteration. The pipeline refers to this; the iteration itself refers to the pipeline."""
 
     def __init__(self, begin: EpochPosition) -> None:
         """`begin` is the position before the first item."""
         self.reached = begin
-        """For a rank, `items_yielded` counts rounds: one item of each."""
+        """The position. For a rank, `items_yielded` counts rounds, because it gets one item of each."""
         self.cursor: bytes | None = b""
         self.has_ended = False
 
     def advance(self, round_number: int, cursor: bytes | None) -> None:
-        """Move after the rank's item of round `round_number`."""
+        """Move past the rank's item of round `round_number`."""
         self.reached = EpochPosition(self.reached.epoch, round_number + 1)
         self.cursor = cursor
 
@@ -261,10 +261,10 @@ class _RankIterationState:
 
 
 class _RankIteration:
-    """One iteration of a rank: an epoch, or the rest of one. It holds no reference to an item that it has yielded."""
+    """One iteration of a rank: an epoch, or the rest of one. It holds no reference to a yielded item."""
 
     def __init__(self, shared_pipeline: SharedPipeline, endpoint: RankEndpoint, state: _RankIterationState) -> None:
-        """Nothing is requested before the first `next`: the other ranks would wait for an epoch that is never read."""
+        """Request nothing before the first `next`, since the other ranks would wait for an epoch that nobody reads."""
         self._shared_pipeline = shared_pipeline
         self._pipeline_state = shared_pipeline._state  # noqa: SLF001 - this class is its iterator
         self._endpoint = endpoint

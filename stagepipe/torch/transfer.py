@@ -1,16 +1,16 @@
-"""The way of an item's arrays to the device: tensors over the same memory, page-locked blocks, copies to the GPU.
+"""Moves an item's arrays to the device: tensors over the same memory, page-locked blocks, copies to the GPU.
 
-Runs in the training process. Nothing else knows about devices. Each `Loader` has one `DeviceTransfer` and calls it with
-each item.
+Runs in the training process. No other module knows about devices. Each `Loader` has one `DeviceTransfer` and calls it
+with each item.
 
-A block is registered with CUDA as a whole when its first item arrives, and stays registered: blocks are reused, so each
-is registered once (a registration costs about as much as a copy). Blocks of 64 KiB and more start and end at page
+A whole block is registered with CUDA when its first item arrives, and stays registered. A registration costs about as
+much as a copy, but blocks are reused, so each is registered once. Blocks of 64 KiB and more start and end at page
 boundaries, so two registrations never share a page. The workers of such a pipeline keep the pages of idle blocks
-(`keep_idle_pages`), because the device would otherwise go on reading pages that the workers had given back.
+(`keep_idle_pages`); otherwise the device would read pages that the workers had given back.
 
-CUDA locks pages, not addresses: were a registered block unmapped, and its address mapped again, the device would read
-the old pages. So each registration keeps its mapping. After the death of a worker an arena is mapped again, elsewhere,
-and the registrations of its old mapping are removed.
+CUDA locks pages, not addresses. If a registered block were unmapped and its address mapped again, the device would read
+the old pages, so each registration keeps its mapping. After a worker dies, its arena is mapped again elsewhere, and the
+registrations of the old mapping are removed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _TENSOR_DTYPE_KINDS = frozenset("biufc")
 
 
 def to_tensors(item: Any) -> Any:
-    """Replace every NumPy array and NumPy number of an item by a tensor, at any depth; leave all else as it is.
+    """Replace every NumPy array and NumPy number of an item with a tensor, at any depth, and keep all other values.
 
-    A tensor shares the array's memory (same shape, same dtype, writable) and keeps it alive. Arrays and numbers whose
-    dtype torch does not have (strings, objects, dates, structured, long double) stay what they are, and so do
-    subclasses of ndarray and Python's numbers. Mutable dicts, lists and dataclasses are changed in place: the receiver
-    owns the item.
+    A tensor shares the array's memory (same shape, same dtype, writable) and keeps it alive. Arrays and numbers of
+    dtypes that torch lacks (strings, objects, dates, structured, long double) stay unchanged, as do subclasses of
+    ndarray and Python's numbers. Mutable dicts, lists and dataclasses are changed in place, because the receiver owns
+    the item.
 
     >>> to_tensors({"x": np.zeros(2, np.float32), "name": "a"})
     {'x': tensor([0., 0.]), 'name': 'a'}
@@ -59,7 +59,7 @@ def to_tensors(item: Any) -> Any:
 
 
 def _find_path(item: Any) -> str:
-    """Return the path of the value in `item` that cannot be converted, such as `views.left`; "" if it is the item."""
+    """Return the path of the value in `item` that cannot be converted, such as `views.left`; "" for `item` itself."""
     named = read_fields(item)
     if named is None:
         named = dict(enumerate(item)) if isinstance(item, list | tuple) else {}
@@ -73,11 +73,11 @@ def _find_path(item: Any) -> str:
 
 
 _PLAIN_TYPES = frozenset({int, float, bool, str, bytes, type(None)})
-"""Leaves of exactly these types stay what they are, whatever the conversion."""
+"""Leaves of exactly these types are never converted."""
 
 
 def map_leaves(item: Any, convert: Callable[[Any], Any]) -> Any:
-    """Replace every value that is neither plain nor a dict, list, tuple or dataclass by `convert(value)`."""
+    """Replace every value that is neither plain nor a dict, list, tuple or dataclass with `convert(value)`."""
     kind = type(item)
     if kind is dict or isinstance(item, list):
         for key, value in item.items() if kind is dict else enumerate(item):
@@ -86,7 +86,7 @@ def map_leaves(item: Any, convert: Callable[[Any], Any]) -> Any:
         return item
     if isinstance(item, tuple):
         values = [map_leaves(value, convert) for value in item]
-        if all(map(operator.is_, values, item)):  # a class of tuples may have another constructor
+        if all(map(operator.is_, values, item)):  # unchanged: a tuple class may have another constructor
             return item
         return item._make(values) if hasattr(item, "_make") else kind(values)
     if isinstance(item, Mapping):
@@ -96,7 +96,7 @@ def map_leaves(item: Any, convert: Callable[[Any], Any]) -> Any:
             value = getattr(item, field.name)
             converted = map_leaves(value, convert)
             if converted is not value:
-                object.__setattr__(item, field.name, converted)  # also if frozen: nobody else has this instance
+                object.__setattr__(item, field.name, converted)  # even if frozen: nobody else has this instance
         return item
     return convert(item)
 
@@ -122,15 +122,15 @@ def _to_tensor(value: Any) -> Any:
 
 
 _MAX_ITEMSIZE_BYTES = {"c": 16}
-"""The largest item size that tensors support, for dtype kinds where it is not 8 bytes."""
+"""Largest item size of tensors, for dtype kinds in which it is not 8 bytes."""
 
 
 def _to_torch_compatible(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array, or a copy if torch cannot wrap it.
 
-    torch cannot wrap an array of foreign byte order, with strides that are negative or no multiple of an element, such
-    as a field of a structured array, or read-only. A read-only array is copied
-    because a stage in this process may still hold it.
+    torch cannot wrap arrays that have a foreign byte order, are read-only, or have strides that are negative or not a
+    multiple of an element, such as a field of a structured array. A read-only array is copied because a stage in this
+    process may still hold it.
     """
     if not array.dtype.isnative:
         return array.astype(array.dtype.newbyteorder("="))
@@ -147,7 +147,7 @@ class CopyEvent(Protocol):
     """An event of a CUDA stream (torch.cuda.Event)."""
 
     def query(self) -> bool:
-        """Whether the stream has passed it."""
+        """Return whether the stream has passed it."""
 
     def synchronize(self) -> None:
         """Wait until the stream has passed it."""
@@ -160,7 +160,7 @@ class HostMemoryRegistrar(Protocol):
         """Lock pages for the devices (cudaHostRegister)."""
 
     def unregister(self, address: int) -> int:
-        """Unlock them (cudaHostUnregister)."""
+        """Unlock the pages (cudaHostUnregister)."""
 
     def record_events(self) -> Sequence[CopyEvent]:
         """Record an event on the current stream of each device in use."""
@@ -208,11 +208,11 @@ class CudaHostMemoryRegistrar:
             self._cuda.synchronize(device)
 
     def _devices_in_use(self) -> list[int]:
-        """The devices that this process has used. Touching another one would take half a gigabyte of its memory."""
+        """Return the devices that this process has used. Using another one would take half a gigabyte of its memory."""
         return [device for device in range(self._cuda.device_count()) if self._has_context(device)]
 
     def _clear_last_error(self) -> None:
-        """Make torch take the error that CUDA remembers: it would raise it at the user's next operation."""
+        """Clear CUDA's last error, which torch would otherwise raise at the user's next operation."""
         import torch
 
         with contextlib.suppress(RuntimeError):
@@ -230,19 +230,19 @@ class PinnedBlocks:
     """The blocks that are registered with CUDA."""
 
     def __init__(self, find_lease: FindLease, registrar: HostMemoryRegistrar) -> None:
-        """`find_lease` finds the block of some bytes; `registrar` registers it."""
+        """`find_lease` finds the block of some bytes, and `registrar` registers it."""
         self._find_lease = find_lease
         self._registrar = registrar
         self._blocks: dict[int, _PinnedBlock] = {}  # by address
         self._mapped_memory: dict[int, Any] = {}  # by arena: the mapping of its registered blocks
         self._is_refused = False
-        # Also when nobody calls `close`. At exit the driver does it, and CUDA may be gone before this runs.
+        # For objects that nobody closes. Not at exit: the driver unregisters then, and CUDA may be gone already.
         weakref.finalize(self, _unregister, self._blocks, registrar).atexit = False
 
     def pin(self, address: int, nbytes: int) -> Lease | None:
         """Register the block that holds these bytes, and return its lease.
 
-        None if no block or a small one holds them, or CUDA refuses.
+        Returns None if no block or a small block holds the bytes, or if CUDA refuses.
         """
         if nbytes < MIN_PUNCH_BYTES or self._is_refused:
             return None
@@ -257,7 +257,7 @@ class PinnedBlocks:
         block = self._blocks.get(lease.address)
         if block is not None and block.nbytes >= size:
             return lease
-        if block is not None:  # an earlier, smaller item used this larger block
+        if block is not None:  # a smaller item used this block earlier, and only that part is registered
             _unregister({lease.address: self._blocks.pop(lease.address)}, self._registrar)
         error_code = self._registrar.register(lease.address, size)
         if error_code:
@@ -271,7 +271,7 @@ class PinnedBlocks:
         return self._registrar.record_events()
 
     def _unpin_arena(self, arena: int) -> None:
-        """Unregister the blocks of an arena, all of an earlier mapping."""
+        """Unregister all blocks of an arena, which belong to an earlier mapping."""
         addresses = [address for address, block in self._blocks.items() if block.arena == arena]
         _unregister({address: self._blocks.pop(address) for address in addresses}, self._registrar)
 
@@ -284,7 +284,7 @@ class PinnedBlocks:
         )
 
     def abandon_in_child(self) -> None:
-        """Forget the blocks without unregistering them. In a forked child."""
+        """Forget the blocks without unregistering them, in a forked child."""
         keep_until_exit(dict(self._blocks))
         self._blocks.clear()
 
@@ -310,18 +310,18 @@ _NO_CUDA_MESSAGE = (
 
 
 _PendingCopies = deque[tuple[Sequence[CopyEvent], Any]]
-"""Events, and what must be kept until they have passed."""
+"""Events, and the objects to keep alive until the events have passed."""
 
 
 class DeviceTransfer:
-    """Move the tensors of an item. Without `pin_memory` and `device` it returns the item unchanged.
+    """Moves the tensors of an item. Without `pin_memory` and `device`, it returns the item unchanged.
 
     Copies to a GPU run on their own CUDA stream, from pinned blocks, while the previous step still computes. The
-    current stream waits for the copy. With `pin_memory` alone the caller copies, on a stream of its choice.
+    current stream waits for the copy. With only `pin_memory`, the caller copies, on a stream of its choice.
 
     A device reads a pinned block after the call that started the copy has returned. So the block stays leased until an
-    event that follows the copy has passed: on the copy stream, or on the stream that is current when the caller asks
-    for an item and has dropped the tensor.
+    event after the copy has passed. The event is on the copy stream, or on the stream that is current when the caller
+    has dropped the tensor and asks for an item.
 
     >>> DeviceTransfer(device="cpu")({"x": torch.zeros(1)})
     {'x': tensor([0.])}
@@ -339,7 +339,7 @@ class DeviceTransfer:
         self.device = None if device is None else torch.device(device)
         is_cuda = self.device is not None and self.device.type == "cuda"
         if is_cuda and self.device is not None and self.device.index is None:
-            self.device = torch.device("cuda", torch.cuda.current_device())  # it must not change with the caller's
+            self.device = torch.device("cuda", torch.cuda.current_device())  # fixed, even if the caller's changes
         if pin_memory and registrar is None and not torch.cuda.is_available():
             warn_user(_NO_CUDA_MESSAGE, UserWarning)
             pin_memory = False
@@ -351,8 +351,8 @@ class DeviceTransfer:
         self._copy_stream: Any = torch.cuda.Stream(self.device) if is_cuda else None  # type: ignore[no-untyped-call]
         self._pending_copies: _PendingCopies = deque()
         self._yielded_blocks: list[tuple[StorageWeakRef, Lease]] = []
-        """The pinned blocks that the caller has tensors on, and may copy from."""
-        # Also when nobody calls `close`: a worker must not write to a block that a device reads.
+        """Pinned blocks under tensors of the caller, which may copy from them."""
+        # For objects that nobody closes: a worker must not write to a block that a device reads.
         weakref.finalize(self, _wait_for_copies, self._pending_copies).atexit = False
         register_owner(self)
 
@@ -374,7 +374,7 @@ class DeviceTransfer:
             self._pending_copies.popleft()
 
     def _track_dropped_blocks(self) -> None:
-        """Keep the blocks whose tensors are gone until the copies that the caller has started are over."""
+        """Keep the blocks of dead tensors until the copies that the caller has started are over."""
         held: list[tuple[StorageWeakRef, Lease]] = []
         dropped: list[Lease] = []
         for storage, lease in self._yielded_blocks:
@@ -407,7 +407,7 @@ class DeviceTransfer:
         def move(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
-            if value.device.type != "cpu":  # made on the current stream, by a stage in this process
+            if value.device.type != "cpu":  # a stage in this process made it, on the current stream
                 with torch.cuda.stream(current_stream):
                     return value.to(self.device, non_blocking=True)
             sources.append(value)
@@ -424,7 +424,7 @@ class DeviceTransfer:
         return item
 
     def abandon_in_child(self) -> None:
-        """Leave the copies and the pinned blocks to the process that made them: CUDA does not work in a child."""
+        """Leave the copies and pinned blocks to the process that made them, because CUDA does not work in a child."""
         keep_until_exit((list(self._pending_copies), self._yielded_blocks))
         self._pending_copies.clear()
         self._yielded_blocks = []

@@ -1,7 +1,7 @@
-"""Tuning: measures a pipeline, applies what its report offers, and keeps what pays. For `stagepipe tune`.
+"""Tuning for `stagepipe tune`: measures a pipeline, applies changes that its report offers, and keeps improvements.
 
-session    `tune`: the search, with real runs whose output goes to temporary folders; in the caller's process
-decisions  which change is next and whether it pays, from pairs of runs; pure
+session    `tune`: the search, with real runs whose output goes to temporary folders; runs in the caller's process
+decisions  chooses the next change, and decides from pairs of runs whether it pays; pure
 """
 
 from stagepipe.tuning.decisions import (

@@ -1,13 +1,13 @@
-"""Which change to measure next, and whether it pays: a state machine over measured pairs. Pure.
+"""Chooses the next change to measure, and decides whether it pays: a state machine over measured pairs. Pure.
 
-A *change* is a set of overrides, as the report of a run offers them. It is measured in *pairs*: a run with the best
-layout so far and a run with the change, on the same items. The order alternates (A B, B A, A B, ...), so that a machine
-that slowly becomes faster or slower favours neither.
+A *change* is a set of overrides from the report of a run. It is measured in *pairs*: a run with the best layout so far
+and a run with the change, on the same items. The order alternates (A B, B A, A B, ...), so that slow drift in the
+machine's speed favours neither.
 
 Invariants of `Tuner`:
 
 - `overrides` changes only by a change whose interval is above 1, or back to an earlier layout;
-- a change is tried at most once from one layout, so tuning ends.
+- each change is tried at most once from one layout, so tuning ends.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from statistics import fmean, stdev
 from typing import Final
 
 MIN_PAIRS: Final = 4
-"""Pairs before a change may stay: A B B A, twice."""
+"""Minimum pairs before a change is kept: A B B A, twice."""
 
 MAX_PAIRS: Final = 8
-"""Pairs after which a change whose interval still includes 1 goes."""
+"""Pairs after which a change is dropped if its interval still includes 1."""
 
 MIN_GAIN: Final = 1.01
-"""A change with a smaller ratio goes, however sure it is: the least that a process more should bring."""
+"""Minimum ratio of a kept change, however certain: one more process must gain at least this."""
 
 _PAIRS_WITHOUT_HOPE: Final = 2
 _RATIO_WITHOUT_HOPE: Final = 0.9
-"""A change goes early if this many pairs came, and each of them had a lower ratio."""
+"""A change is dropped early if it has at least this many pairs, all below this ratio."""
 
 _STUDENT_995: Final = (math.inf, 63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499)
 """The 0.995 quantiles of Student's t distribution, by degrees of freedom.
 
-A change is judged up to five times, after 4 to 8 pairs. With 99 % each time, all of them together hold with 95 %
+A change is judged up to five times, after 4 to 8 pairs. With 99 % each time, all judgements together have 95 %
 (Bonferroni's inequality).
 """
 
 _RATIO_TO_STRETCH: Final = 1.15
-"""A change whose ratio is surely above this paid well: the next one of its kind may be larger than a report offers."""
+"""If the ratio of a kept change is surely above this, the next change of its kind may exceed the report's offer."""
 
 _MAX_REFUSED: Final = 6
-"""Changes that were refused in one layout, after which nothing more is tried. A report rarely offers more."""
+"""Refused changes in one layout after which the search ends. A report rarely offers more."""
 
 
 @dataclass(frozen=True)
 class RatioInterval:
-    """How many times as fast a layout is as another: the estimate, and the bounds of its 95 % interval."""
+    """The speed of one layout relative to another: the estimated ratio, and the bounds of its 95 % interval."""
 
     ratio: float
     low: float
@@ -62,7 +62,7 @@ class RatioInterval:
 
 @dataclass(frozen=True)
 class PairOfRuns:
-    """The durations of two runs on the same items, in s: with the best layout so far, and with the change."""
+    """The durations in s of two runs on the same items: with the best layout so far, and with the change."""
 
     before_s: float
     after_s: float
@@ -71,9 +71,9 @@ class PairOfRuns:
 def estimate_ratio(pairs: Sequence[PairOfRuns]) -> RatioInterval:
     """Return the ratio of the rates, after to before, from at least one pair.
 
-    It is Student's t interval of paired observations (R. Jain, The Art of Computer Systems Performance Analysis, 1991,
-    section 13.4.1) on the logarithms of the ratios: a ratio and its inverse then count the same. One pair says nothing
-    about the spread, so its interval has no bounds.
+    It uses Student's t interval for paired observations (R. Jain, The Art of Computer Systems Performance Analysis,
+    1991, section 13.4.1) on the logarithms of the ratios, so a ratio and its inverse weigh the same. One pair shows
+    no spread, so its interval has no bounds.
 
     >>> print(estimate_ratio([PairOfRuns(2.0, 1.0), PairOfRuns(2.2, 1.1), PairOfRuns(1.9, 1.0), PairOfRuns(2.1, 1.0)]))
     2.00 [1.77, 2.25]
@@ -88,9 +88,9 @@ def estimate_ratio(pairs: Sequence[PairOfRuns]) -> RatioInterval:
 
 
 def chain_ratios(intervals: Sequence[RatioInterval]) -> RatioInterval | None:
-    """Return the ratio over several steps: the products of their ratios and of their bounds. None: no step.
+    """Return the ratio over several steps: the products of their ratios and bounds. Returns None without steps.
 
-    The bounds are wider than 95 % need: it is not likely that all steps are at their bounds.
+    The bounds are wider than 95 % requires, because all steps are unlikely to be at their bounds together.
 
     >>> print(chain_ratios([RatioInterval(2.0, 1.9, 2.1), RatioInterval(1.5, 1.4, 1.6)]))
     3.00 [2.66, 3.36]
@@ -102,7 +102,7 @@ def chain_ratios(intervals: Sequence[RatioInterval]) -> RatioInterval | None:
 
 
 class Judgement(Enum):
-    """What the pairs so far say about a change."""
+    """The decision on a change from its pairs so far."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -132,9 +132,9 @@ def judge_pairs(pairs: Sequence[PairOfRuns]) -> Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneStep:
-    """A change that was tried. Rates are source items per second; None: no pair of runs was measured.
+    """A change that was tried. Rates are source items per second; None if no pair was measured.
 
-    `note` says why there is no interval, or why a step that was kept is undone.
+    `note` says why there is no interval, or why a kept step was undone.
     """
 
     number: int
@@ -147,7 +147,7 @@ class TuneStep:
 
 
 class Tuner:
-    """The search: offers of a report in, the next change to measure out; its pairs in, a decision out.
+    """The search: takes the offers of a report and returns the next change; takes its pairs and decides on the change.
 
     >>> tuner = Tuner(max_steps=8)
     >>> change = tuner.propose([("stages.decode.workers=3",)])
@@ -158,7 +158,7 @@ class Tuner:
     """
 
     def __init__(self, start: Iterable[str] = (), *, max_steps: int) -> None:
-        """Begin with the overrides of the user. `max_steps` bounds the changes that are tried."""
+        """Begin with the overrides of the user. `max_steps` is the maximum number of changes to try."""
         self.steps: list[TuneStep] = []
         self._start = merge_overrides(start)
         self._layout = self._start
@@ -182,21 +182,21 @@ class Tuner:
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether no more changes may be tried, because as many were as `max_steps` allows."""
+        """Whether `max_steps` changes have been tried."""
         return len(self.steps) >= self._max_steps
 
     @property
     def is_measuring(self) -> bool:
-        """Whether a change is under way: proposed, and not decided."""
+        """Whether a change is proposed and not yet decided."""
         return bool(self._change)
 
     @property
     def kept_steps(self) -> int:
-        """How many changes stay."""
+        """The number of kept changes."""
         return sum(step.is_kept for step in self.steps)
 
     def propose(self, offers: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
-        """Return the first of these changes that is new in this layout; None if tuning has ended."""
+        """Return the first of `offers` that is new in this layout, or None if tuning has ended."""
         if self.is_at_limit or self._refused_here >= _MAX_REFUSED:
             return None
         here = frozenset(self._layout.items())
@@ -209,11 +209,11 @@ class Tuner:
         return None
 
     def with_change(self) -> tuple[str, ...]:
-        """Return the best layout so far with the change under way."""
+        """Return the best layout so far, plus the current change."""
         return format_overrides(merge_overrides(self._change, self._layout))
 
     def add_pair(self, pair: PairOfRuns, *, items: int) -> Judgement:
-        """Add a pair of runs on this many source items, and decide on the change if the pairs suffice."""
+        """Add a pair of runs on `items` source items, and decide on the change if there are enough pairs."""
         self._pairs.append(pair)
         self._items = items
         judgement = judge_pairs(self._pairs)
@@ -228,22 +228,22 @@ class Tuner:
         return judgement
 
     def refuse(self, note: str = "") -> None:
-        """Drop the change under way: it cannot run, or there is no time for it."""
+        """Drop the current change: it cannot run, or there is no time for it."""
         self._end_step(is_kept=False, note=note)
         self._refused_here += 1
 
     def undo_all_but_first(self, note: str) -> None:
-        """Undo the steps that were kept, but for the first: that one was compared with the start itself."""
+        """Undo all kept steps but the first, which was compared with the start itself."""
         kept = [index for index, step in enumerate(self.steps) if step.is_kept]
         for index in kept[1:]:
             self.steps[index] = replace(self.steps[index], is_kept=False, note=note)
         self._layout = merge_overrides(self.steps[kept[0]].change if kept else (), self._start)
 
     def _stretch(self, offer: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Yield an offer of more workers with twice as many as there are, if the last ones paid well.
+        """Yield an offer of more workers with double the current number, if the last such change paid well.
 
-        A report offers what its run has shown to pay, often one worker more. A stage that waits for a server may need
-        thirty. If so many do not pay, the offer itself comes next.
+        A report offers only what its run supports, often one more worker. A stage that waits for a server may need 30.
+        If the double number does not pay, the original offer comes next.
         """
         last = merge_overrides(self._paid_well)
         offered = merge_overrides(offer)
@@ -273,12 +273,12 @@ class Tuner:
 
 
 def compute_rate(durations_s: Sequence[float], items: int) -> float | None:
-    """Return the items per second of some runs on the same items: by their geometric mean, as in the ratio."""
+    """Return the items per second of several runs on the same items, from the geometric mean as in the ratio."""
     return items / math.exp(fmean(map(math.log, durations_s))) if durations_s else None
 
 
 def merge_overrides(overrides: Iterable[str], earlier: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return values by path. A later override takes the place of an earlier one.
+    """Return values by path. A later override replaces an earlier one.
 
     >>> merge_overrides(["window=8", "stages.a.workers=2", "window=16"])
     {'window': '16', 'stages.a.workers': '2'}

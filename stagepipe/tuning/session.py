@@ -1,18 +1,18 @@
-"""`tune`: measures a pipeline, applies what its report offers, and keeps what pays.
+"""`tune`: measures a pipeline, applies the changes that its report offers, and keeps improvements.
 
-One discarded warm-up. Then, for each change: a run with the best layout so far, whose report offers the change, and
-pairs of runs without and with it, until `decisions.judge_pairs` has an answer. If several changes stay, the layout at
-the end is compared with the one at the start, and has to be at least as fast.
+It starts with one discarded warm-up. Each change then needs a run with the best layout so far, whose report offers the
+change, and pairs of runs without and with it, until `decisions.judge_pairs` decides. If several changes are kept, the
+final layout is compared with the initial one, and must be at least as fast.
 
-The time of a run begins when all workers have built their stages and ends when the last item is in the sink: it
-includes the fill and the drain of the pipeline, not its start-up. `RunReport.items_per_s` is no measure here: it begins
-at the first delivery, which for a sink that writes one part is the end of the run. Start-up does not count because it
-is paid once in a job of hours, and because it would hide a gain in runs of seconds.
+The time of a run begins when all workers have built their stages and ends when the last item is in the sink. It
+includes the fill and the drain of the pipeline, but not its start-up, which a job of hours pays once and which would
+hide gains in runs of seconds. `RunReport.items_per_s` is not suitable: it begins at the first delivery, which is at the
+end of the run for a sink that writes one part.
 
-A run of a pipeline writes to the folders of its sinks (shards, journals), to those of `cache`, and to the files of
-`report`. `OutputSandbox` rewrites a spec so that it writes to a new folder next to each of these instead, on the same
-file system, because a disk's speed is a part of what is measured; no report is written. A sink that is not built in may
-write anywhere, so it is refused unless the user allows it.
+A run writes to the folders of its sinks (shards, journals), to `cache` folders, and to the files of `report`.
+`OutputSandbox` redirects sinks and caches to new folders next to the originals, on the same file system, because the
+disk's speed is part of the measurement. It turns reports off. Sinks that are not built in may write anywhere, so they
+are refused unless the user allows them.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ from stagepipe.tuning.decisions import (
 if TYPE_CHECKING:
     from stagepipe.report import LiveRun, Report
 
-# ------------------------------------------------------------------ where runs write
+# ------------------------------------------------------------------ the output of runs
 
 _BUILT_IN_SINKS: Final = "stagepipe.sinks"
 _PATH: Final = "path"
 _PREFIX: Final = ".stagepipe-tune-"
 _WATCHER: Final = 'cat > /dev/null; sleep 2; rm -rf -- "$@"'
-"""Ends with this process, however that ends, and removes the folders after 2 s: workers that outlive their caller by
-some milliseconds may still be writing."""
+"""Waits until this process ends, however it ends, and removes the folders 2 s later, because workers may outlive it by
+some milliseconds and still write."""
 
 
 class OutputSandbox:
-    """Temporary folders for what runs write. A context manager: leaving it removes them.
+    """Temporary folders for the output of runs. A context manager that removes them at its end.
 
     They are also removed if this process is killed.
     """
 
     def __init__(self, spec: PipelineSpec, *, allow_writes: bool = False) -> None:
-        """Find where the pipeline would write. Raises UsageError for a sink that may write anywhere.
+        """Find the output folders of the pipeline. Raises UsageError for a sink that may write anywhere.
 
-        `allow_writes`: such a sink runs, and what it writes stays.
+        With `allow_writes`, such a sink runs, and its output stays.
         """
         own_sinks = [sink for sink in spec.sinks if not _is_built_in(sink)]
         if own_sinks and not allow_writes:
@@ -94,7 +94,7 @@ class OutputSandbox:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # a Ctrl-C of the terminal is not for it
+                    start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
                 )
         except BaseException:
             self._close()
@@ -106,7 +106,7 @@ class OutputSandbox:
         self._close()
 
     def redirect(self, spec: PipelineSpec) -> PipelineSpec:
-        """Return the spec of a run that writes to new, empty folders. What earlier runs wrote is deleted."""
+        """Return the spec of a run that writes to new, empty folders. Deletes the output of earlier runs."""
         self.clear()
         self._runs += 1
         sinks = tuple(self._redirect_sink(sink) for sink in spec.sinks)
@@ -115,7 +115,7 @@ class OutputSandbox:
         return replace(spec, source=source, sinks=sinks, stages=stages, report=ReportSpec())
 
     def clear(self) -> None:
-        """Delete what the runs so far have written."""
+        """Delete the output of all runs so far."""
         for folder in self._folders.values():
             for path in folder.iterdir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -132,7 +132,7 @@ class OutputSandbox:
         return cache and replace(cache, path=self._place(Path(cache.path).expanduser()))
 
     def _place(self, path: Path) -> str:
-        """Return the folder that takes the place of `path` in this run."""
+        """Return the folder that replaces `path` in this run."""
         number = list(self._anchors).index(path)
         return str(self._folders[self._anchors[path]] / f"run-{self._runs}-{number}")
 
@@ -140,7 +140,7 @@ class OutputSandbox:
         for folder in self._folders.values():
             shutil.rmtree(folder, ignore_errors=True)
         if self._watcher is not None:
-            self._watcher.kill()  # it is in a session of its own, without children but `cat`, which ends with its pipe
+            self._watcher.kill()  # its own session has no children but `cat`, which ends with its pipe
             with contextlib.suppress(OSError):
                 self._watcher.communicate()
             self._watcher = None
@@ -153,7 +153,7 @@ def _is_built_in(sink: SinkSpec) -> bool:
 
 
 def _get_folder(sink: SinkSpec) -> Path | None:
-    """Return the folder of a sink: `path` of a built-in one, or of a user's `PartSink`, whose contract says so."""
+    """Return a sink's folder: the `path` of a built-in sink, or of a custom `PartSink`, whose contract requires it."""
     path = sink.target.arguments.get(_PATH)
     return Path(path) if path is not None and (_is_built_in(sink) or sink.writes_parts) else None
 
@@ -164,9 +164,9 @@ def _iter_outputs(spec: PipelineSpec) -> Iterator[Path]:
 
 
 def _find_anchor(path: Path) -> Path:
-    """Return the folder in which the temporary folder for `path` is made: next to it, on the same file system.
+    """Return the folder that will contain the temporary folder for `path`: next to it, on the same file system.
 
-    The parent of a folder that is a mount point is on another one: then it is the folder itself.
+    The parent of a mount point is on another file system, so for a mount point it is the folder itself.
     """
     path = path.resolve()
     if not path.exists():
@@ -175,7 +175,7 @@ def _find_anchor(path: Path) -> Path:
 
 
 def _make_folder(anchor: Path) -> Path:
-    """Make a new folder. Raises UsageError if that is not allowed."""
+    """Make a new folder. Raises UsageError if the permissions do not allow it."""
     try:
         return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=anchor))
     except OSError as error:
@@ -188,27 +188,27 @@ def _make_folder(anchor: Path) -> Path:
 # ------------------------------------------------------------------ a run and its time
 
 TARGET_RUN_S: Final = 4.0
-"""A run takes about so long, with the best layout: long against the fill and the drain of a pipeline, which take some
-of its items, and short enough for eight runs a change."""
+"""Target duration of a run with the best layout: long compared with the fill and drain of a pipeline, and short enough
+for eight runs per change."""
 
 _RUNS_OF_FIRST_ITEM: Final = 2
 _MAX_RUN_S: Final = 20.0
-"""Where the first items take longer, because a stage loads a model for them, a run takes this many times as long, up to
-this: the load is not what is measured."""
+"""A run takes at least this many times the duration of its first items, up to the maximum. A stage may load a model for
+the first items, and loading is not measured."""
 
 _MIN_WARM_UP_ITEMS: Final = 8
 _MAX_WARM_UP_S: Final = 60.0
-"""The warm-up goes on until this many items are through, but no longer than this."""
+"""The warm-up runs until this many items are through, but not longer than this."""
 
 _PROGRESS_S: Final = 0.2
-"""The interval of `run_to_sink` between two calls of `on_progress`: the resolution of the time of the first items."""
+"""The interval between two `on_progress` calls of `run_to_sink`, and so the resolution of the first items' time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRun:
-    """A run: its time, how many items of the source went through, and its report.
+    """A run: its duration, the source items that went through, and its report.
 
-    `has_ended` is false if it was stopped at its time limit.
+    `has_ended` is false if the run was stopped at its time limit.
     """
 
     seconds: float
@@ -219,7 +219,7 @@ class TimedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """What the discarded first run tells: the rate, how long a run should take, and the number of items if it ended."""
+    """Results of the warm-up: the rate, the suitable duration of a run, and the number of items if it ended."""
 
     items_per_s: float
     run_s: float
@@ -235,14 +235,14 @@ class LayoutRunner:
         interruptible: Callable[[], AbstractContextManager[None]],
         on_progress: Callable[[LiveRun], None],
     ) -> None:
-        """`interruptible` opens a block in which a signal may raise KeyboardInterrupt; closing a run is outside."""
+        """`interruptible` opens a block in which a signal may raise KeyboardInterrupt. Runs close outside of it."""
         self._sandbox = sandbox
         self._interruptible = interruptible
         self._on_progress = on_progress
         self._runs = 0
 
     def warm_up(self, spec: PipelineSpec, items: int | None) -> WarmUp:
-        """Run for about `TARGET_RUN_S`, or over `items`: caches become warm, and the rate tells the length of a run."""
+        """Run for about `TARGET_RUN_S`, or over `items`. This warms caches, and its rate determines a run's length."""
         run, clock = self._run(spec, items, _is_warm)
         past_first_s = max(run.seconds - clock.first_s, _PROGRESS_S)
         rate = max(run.items - clock.first_items, 1) / past_first_s
@@ -250,7 +250,7 @@ class LayoutRunner:
         return WarmUp(items_per_s=rate, run_s=wanted_s, items_total=run.items if run.has_ended else None)
 
     def run(self, spec: PipelineSpec, items: int | None, limit_s: float) -> TimedRun:
-        """Run over the first `items` of the source, for `limit_s` at most. Raises RunError if the run fails."""
+        """Run over the first `items` of the source for at most `limit_s`. Raises RunError if the run fails."""
         return self._run(spec, items, lambda clock: clock.read() > limit_s)[0]
 
     def _run(
@@ -258,7 +258,7 @@ class LayoutRunner:
     ) -> tuple[TimedRun, _RunClock]:
         pipeline: Pipeline[object] = Pipeline(self._sandbox.redirect(spec), limit=items)
         if self._runs:
-            pipeline.on_output = _drop_output  # workers print the same in every run: once is enough
+            pipeline.on_output = _drop_output  # workers print the same text in every run
         self._runs += 1
         clock = _RunClock(pipeline, self._on_progress, is_enough)
         with open_shards(pipeline) as shards, pipeline, self._interruptible():
@@ -277,7 +277,7 @@ class LayoutRunner:
 
 
 class _RunClock:
-    """The time of a run, which ends early if `is_enough`. Another thread calls `update`."""
+    """The time of a run. Ends it early if `is_enough` says so. Another thread calls `update`."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class _RunClock:
     ) -> None:
         self.items_done = 0
         self.first_s = 0.0
-        """The time until the first items were through; 0 until then."""
+        """The time until the first items were through; 0 before."""
         self.first_items = 0
         self.is_cancelled = False
         self._pipeline = pipeline
@@ -315,46 +315,46 @@ class _RunClock:
 
 
 def _is_warm(clock: _RunClock) -> bool:
-    """Whether a warm-up has gone on for long enough after its first items, which may have loaded a model."""
+    """Return whether a warm-up has run long enough after its first items, which may have loaded a model."""
     elapsed_s = clock.read()
     has_rate = clock.items_done >= _MIN_WARM_UP_ITEMS and elapsed_s - clock.first_s > TARGET_RUN_S / 2
     return elapsed_s > _MAX_WARM_UP_S or (elapsed_s > TARGET_RUN_S and has_rate)
 
 
 def _drop_output(*_: object) -> None:
-    """Take the place of the callback that forwards what workers print."""
+    """Ignore the workers' output."""
 
 
 # ------------------------------------------------------------------ the search
 
 _MAX_STEPS: Final = 16
-"""Changes that are tried at most. On the planted bottlenecks of docs/verdicts.md three to six end it."""
+"""Maximum number of changes to try. The planted bottlenecks of docs/verdicts.md need three to six."""
 
 _MIN_ITEMS: Final = 8
 
 _SLOW_FACTOR: Final = 2.5
 _SLOW_EXTRA_S: Final = 1.0
-"""A run with a change is stopped when it takes longer than this many times the run before, and this much more."""
+"""A run with a change is stopped after this many times the time of the run before, plus this time."""
 
 _HANG_FACTOR: Final = 10.0
 _HANG_EXTRA_S: Final = 60.0
-"""The same for a run with the best layout: it has been measured before, so it hangs."""
+"""The same for a run with the best layout, relative to the usual time. It ran before, so it must be hanging now."""
 
 _START_S: Final = 1.0
-"""What a run takes besides its time, for the first estimate of whether there is time for another."""
+"""First estimate of the time that a run takes in addition to its measured time."""
 
 _MIN_FAST_RUN_S: Final = 1.0
-"""How long a run of the faster layout takes at least when the end is compared with the start."""
+"""Minimum duration of the faster layout's runs in the comparison of the final with the initial layout."""
 
 EndReason = Literal["nothing left", "time", "steps", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """How to tune. `items` of the source for each run; None: so many that a run takes some seconds.
+    """Options of tuning. `items` is the number of source items per run; None chooses runs of some seconds.
 
-    `time_s` bounds all of it. `allow_writes` runs sinks that are not built in. `interruptible` opens a block in which a
-    signal may raise KeyboardInterrupt.
+    `time_s` limits the whole tuning. `allow_writes` runs sinks that are not built in. `interruptible` opens a block in
+    which a signal may raise KeyboardInterrupt.
     """
 
     items: int | None = None
@@ -364,7 +364,7 @@ class TuneOptions:
 
 
 class TuneObserver(Protocol):
-    """Is told how tuning goes on. `show_progress` is called by another thread."""
+    """Receives the progress of tuning. Another thread calls `show_progress`."""
 
     def begin_run(self, text: str) -> None:
         """Take note that a run begins."""
@@ -373,16 +373,16 @@ class TuneObserver(Protocol):
         """Take note of the progress of the run."""
 
     def end_step(self, step: TuneStep) -> None:
-        """Take note of what came of a change."""
+        """Take note of the result of a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult:
-    """What tuning found: the overrides to add, and how they were found. Rates are source items per second.
+    """The result of tuning: the overrides to add, and the steps. Rates are source items per second.
 
-    `overrides` are those that were kept, without the user's own. `total` compares the end with the start, in runs of
-    both or, if there was no time for these, over the steps; None if nothing was kept. `verdict` says what limits the
-    pipeline at the end, and `interrupt` is the KeyboardInterrupt that ended it.
+    `overrides` are the kept ones, without the user's own. `total` compares the final with the initial layout, in runs
+    of both, or over the steps if there was no time for these; None if nothing was kept. `verdict` says what limits the
+    pipeline at the end. `interrupt` is the KeyboardInterrupt that ended tuning.
     """
 
     steps: tuple[TuneStep, ...]
@@ -396,7 +396,7 @@ class TuneResult:
 
 
 class _NoTimeLeftError(Exception):
-    """The time of the user does not suffice for another run."""
+    """The remaining time is too short for another run."""
 
 
 def tune(
@@ -405,11 +405,11 @@ def tune(
     options: TuneOptions,
     observer: TuneObserver,
 ) -> TuneResult:
-    """Tune a pipeline on the local engine. What it writes goes to temporary folders, which are removed.
+    """Tune a pipeline on the local engine. Its output goes to temporary folders, which are removed.
 
-    Raises ConfigError and UsageError as `stagepipe run` does, UsageError for a sink of the user's own without
-    `allow_writes`, and RunError if a run with the layout of the config fails. An interrupt ends it early: the result
-    has the best layout so far.
+    Raises ConfigError and UsageError as `stagepipe run` does, UsageError for a custom sink without `allow_writes`, and
+    RunError if a run with the layout of the config fails. An interrupt ends tuning early: the result has the best
+    layout so far.
     """
     spec = load(config, overrides)
     if spec.engine.kind != "local":
@@ -483,7 +483,7 @@ class _Session:
     # ------------------------------------------------------------------ the search
 
     def _prepare(self, spec: PipelineSpec) -> None:
-        """Resolve `auto`, so that it does not choose another layout in each run, and warm up."""
+        """Resolve `auto`, so that all runs use the same choice, and warm up."""
         self._observer.begin_run("warm-up")
         with self._options.interruptible():
             pipeline: Pipeline[object] = Pipeline(self._sandbox.redirect(spec))
@@ -506,7 +506,7 @@ class _Session:
                 items = self._choose_items(best.items / after_s)
 
     def _measure_change(self, text: str, first: TimedRun, items: int | None) -> float | None:
-        """Measure the change under way. Return the time of a run if it stays, else None."""
+        """Measure the current change. Return the mean time of its runs if it is kept, or None."""
         tuner = self._tuner
         try:
             spec = self._load(tuner.with_change())
@@ -540,9 +540,9 @@ class _Session:
         raise AssertionError("judge_pairs ends after MAX_PAIRS")  # pragma: no cover
 
     def _compare_with_start(self) -> None:
-        """Compare the layout at the end with the one at the start, if several steps lie between them."""
+        """Compare the final layout with the initial one, if several steps lie between them."""
         tuner = self._tuner
-        if tuner.kept_steps <= 1:  # the pairs of that step have compared them
+        if tuner.kept_steps <= 1:  # the pairs of that step have compared the two
             return
         self._drop_change_under_way()
         items = self._limit_items(self._choose_comparison_items())
@@ -565,12 +565,12 @@ class _Session:
             self._end_rate = next((step.after_items_per_s for step in tuner.steps if step.is_kept), self._start_rate)
 
     def _choose_comparison_items(self) -> float:
-        """So many that the slower layout runs as long as usual, and the faster one long enough."""
+        """Return the items that make the slower layout run as long as usual, and the faster one long enough."""
         start_rate, end_rate = self._start_rate or 1.0, self._end_rate or 1.0
         return max(end_rate * _MIN_FAST_RUN_S, start_rate * self._warm_up.run_s)
 
     def _estimate_comparison_s(self) -> float:
-        """What comparing the end with the start would take, if one more change stays."""
+        """Return the time to compare the final layout with the initial one, if one more change is kept."""
         if not self._tuner.kept_steps or self._start_rate is None or self._end_rate is None:
             return 0.0
         pair_s = self._choose_comparison_items() * (1 / self._start_rate + 1 / self._end_rate)
@@ -596,7 +596,7 @@ class _Session:
     def _run_timed(
         self, spec: PipelineSpec, items: int | None, label: str, limit_s: float, *, is_search: bool = True
     ) -> TimedRun:
-        """Run, if there is time for it. Raises _NoTimeLeftError."""
+        """Run, if there is time for it. Raises _NoTimeLeftError otherwise."""
         started_s = monotonic()
         expected_s = self._overhead_s + self._last_run_s
         if started_s + expected_s > self._deadline_s - (self._estimate_comparison_s() if is_search else 0.0):
@@ -608,7 +608,7 @@ class _Session:
         return run
 
     def _choose_items(self, items_per_s: float) -> int | None:
-        """Choose how many items a run takes; None: all."""
+        """Choose the number of items for a run; None for all."""
         return self._options.items or self._limit_items(items_per_s * self._warm_up.run_s)
 
     def _limit_items(self, items: float) -> int | None:
@@ -622,14 +622,14 @@ class _Session:
         self._tell_steps()
 
     def _tell_steps(self) -> None:
-        """Tell the observer of the steps that it does not know yet."""
+        """Tell the observer about new steps."""
         for step in self._tuner.steps[self._told_steps :]:
             self._observer.end_step(step)
         self._told_steps = len(self._tuner.steps)
 
 
 def list_offers(report: Report) -> Iterator[tuple[str, ...]]:
-    """Yield the changes that a report offers: the fix of its verdict, then the other estimates, the best first."""
+    """Yield the changes that a report offers: the fix of its verdict, then the other estimates, best first."""
     if report.verdict.fix:
         yield tuple(report.verdict.fix.split(" "))
     for estimate in sorted(report.what_if, key=lambda row: -row.gain):
@@ -638,7 +638,7 @@ def list_offers(report: Report) -> Iterator[tuple[str, ...]]:
 
 
 def list_auto_settings(spec: PipelineSpec, resolved: PipelineSpec) -> Iterator[str]:
-    """Yield what `auto` became, as overrides."""
+    """Yield the choices for `auto` settings, as overrides."""
     pairs = zip((spec.source, *spec.stages), (resolved.source, *resolved.stages), strict=True)
     for stage, chosen in pairs:
         path = stage.config_path
