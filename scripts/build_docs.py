@@ -93,7 +93,7 @@ def collect_pages(target: Path) -> None:
 
 def site_files() -> dict[str, str]:
     """Where each page and picture of the repository is in the site. Both are relative paths."""
-    in_docs = (path for path in sorted(ROOT.glob("docs/**/*")) if path.suffix in {".md", ".svg", ".png", ".css"})
+    in_docs = (path for path in sorted(ROOT.glob("docs/**/*")) if path.suffix in {".md", ".svg", ".png", ".css", ".js"})
     return _TOP_LEVEL_PAGES | {str(path.relative_to(ROOT)): str(path.relative_to(ROOT / "docs")) for path in in_docs}
 
 
