@@ -1,6 +1,6 @@
-/* The frequent cases of four functions of a hop, in C. Each has a twin in Python that takes the other cases and is the
-   whole of it where there is no compiler: `chunk.measure_plain`, `packet.pack_small`, `packet.unpack` and
-   `PipeWaiter.read`. The results are the same, and the tests of the transport run with both. */
+/* The frequent cases of four functions of a hop, in C. Each has a Python twin, which handles the other cases, and all
+   cases without a compiler: `chunk.measure_plain`, `packet.pack_small`, `packet.unpack` and `PipeWaiter.read`. The
+   results are the same, and the tests of the transport run with both. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,11 +15,11 @@
 #error "packets are little-endian; without this module the Python twins are used"
 #endif
 
-/* Of packet.py: the prefix (checksum, time of the write) and the header of an entry, both without padding. */
+/* From packet.py: the prefix (checksum, time of the write) and the header of an entry, both without padding. */
 enum { PACKET_BYTES = 4096, PREFIX_BYTES = 12, HEADER_BYTES = 40, BODY_OFFSET = PREFIX_BYTES + HEADER_BYTES };
 enum { SENT_AT = 4, SENDER_NS = 12, KIND = 16, FLAGS = 17, PART_COUNT = 18, GENERATION = 20, SAMPLES = 24,
        BUFFER_COUNT = 28, META_BYTES = 30, ITEM = 32, PICKLE_BYTES = 40, COUNT = 44 };
-/* Of chunk.py. */
+/* From chunk.py. */
 enum { MAX_PARTS = 64, ITEM_BYTES = 5, INT_BYTES = 7, FLOAT_BYTES = 9, STRING_BYTES = 6 };
 
 static PyTypeObject *entry_type;
@@ -178,7 +178,7 @@ static PyObject *pack_small(PyObject *module, PyObject *const *arguments, Py_ssi
 
 /* ---------------------------------------------------------------- unpack(data) */
 
-/* The entry of a packet that has one, without parts, buffers and meta; NULL without an error: the twin decides. */
+/* Return the only entry of a packet, if it has no parts, buffers or meta; NULL without an error: the twin decides. */
 static PyObject *unpack_single(PyObject *packet)
 {
     Py_ssize_t size = PyBytes_GET_SIZE(packet);
@@ -221,7 +221,7 @@ static PyObject *unpack(PyObject *module, PyObject *packet)
 
 /* ---------------------------------------------------------------- read_ready(epoll_fd, fd, timeout_s) */
 
-/* The next packet of a pipe, empty at the end of file; None if something else has ended the wait. */
+/* Return the next packet of a pipe, empty at the end of file; None if something else ended the wait. */
 static PyObject *read_ready(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     char data[PACKET_BYTES];
@@ -255,7 +255,7 @@ static PyObject *read_ready(PyObject *module, PyObject *const *arguments, Py_ssi
 
 /* ---------------------------------------------------------------- the module */
 
-/* set_up(Entry, kinds, measure_plain, unpack): the type of an entry, the known kinds, the twins. Once in a process. */
+/* set_up(Entry, kinds, measure_plain, unpack): the entry type, the known kinds, the twins. Called once per process. */
 static PyObject *set_up(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     if (count != 4 || !PyType_Check(arguments[0])
