@@ -1,8 +1,8 @@
 """The built-in sinks.
 
-part_sink      `PartSink`: the interface of sinks with workers; `FileTreeSink`: of those whose parts are many files;
-               `Part`: what they write; `MeasuredSink` stands for one in the probe of `stagepipe plan`
-stored_values  what a value is in a file: plain arrays, named arrays of an item, JSON
+part_sink      `PartSink`: the base of sinks with workers; `FileTreeSink`: the base of sinks whose parts are many files;
+               `Part`: their input; `MeasuredSink` replaces a sink in the probe of `stagepipe plan`
+stored_values  conversion of values for files: plain arrays, named arrays of an item, JSON
 array_sinks    `NpzSink`, in YAML `stagepipe.sinks.npz`: one NumPy archive per item, in the calling process; `NpySink`,
                `npy`: rows of one array per file; `NpzShardSink`, `npz_shards`: many items per archive; `ZarrSink`
 record_sinks   `JsonlSink`, `jsonl`: lines of JSON; `WebDatasetSink`, `webdataset`: samples of tar files
@@ -10,8 +10,8 @@ images_sink    `ImagesSink`, `images`: an image file per item
 parquet_sink   `ParquetSink`, `parquet`: rows of Parquet files
 arrow_sinks    `HuggingFaceSink`, `huggingface`: a dataset for `datasets.load_from_disk`; Arrow tables of items
 
-A sink without workers is called with each item where the pipeline's output arrives; its `close`, if it has one, is
-called at the end of the run.
+A sink without workers is called with each item in the process that receives the pipeline's output; its `close`, if it
+has one, is called at the end of the run.
 
 A lower-case name is an alias of the class, for `uses: stagepipe.sinks.npz`.
 """

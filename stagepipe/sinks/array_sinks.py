@@ -1,8 +1,8 @@
 """Sinks of arrays: `NpzSink`, an archive per item; `NpySink`, `NpzShardSink` and `ZarrSink`, rows written in workers.
 
-A part of `ZarrSink` has a multiple of `chunk_items` items, so two workers never write to one chunk. A worker writes a
-part as arrays of their own, and the calling process moves their chunks to where they lie in the whole. The arrays get
-their shapes, and so become readable, at the end. https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
+A part of `ZarrSink` has a multiple of `chunk_items` items, so two workers never write to the same chunk. A worker
+writes a part as separate arrays, and the calling process moves their chunks to their final places. The arrays get their
+shapes, and become readable, at the end. https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class NpzSink:
 
 
 def write_archive(path: Path, arrays: dict[str, np.ndarray], compression: int) -> None:
-    """Write what `np.savez` writes. `np.savez` takes names as keywords, so a field cannot be called `file`, its own."""
+    """Write an archive like `np.savez`, which takes names as keywords and so refuses a field called `file`."""
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -98,7 +98,7 @@ def _remove_matching(folder: Path, name_pattern: re.Pattern[str]) -> None:
 
 _ALIGN_BYTES: Final = 64
 _MAX_ROWS: Final = 10**18
-"""The header has room for so many rows, so that its length is known before the rows are."""
+"""The header reserves space for this number of rows, so that its length is known before the number of rows."""
 
 
 class NpySink(PartSink):
@@ -133,7 +133,7 @@ class NpySink(PartSink):
                     f"{first.shape} and {first.dtype}; a file holds rows of one kind"
                 )
         with path.open("wb") as file:
-            # One row in Fortran order stays so in `np.stack`, but the headers of shards say C order.
+            # `np.stack` keeps a single row in Fortran order, but the headers of shards say C order.
             np.lib.format.write_array(file, np.ascontiguousarray(np.stack(rows)), allow_pickle=False)
 
     def _to_array(self, row: int, item: Any) -> np.ndarray:
@@ -220,7 +220,7 @@ class NpzShardSink(PartSink):
 
 _METADATA_NAME: Final = "zarr.json"
 _CHUNK_KEYS: Final[Any] = {"name": "default", "separator": "."}
-"""A chunk is `c.0.0` in the folder of its array: with `/` each would need folders of its own."""
+"""A chunk is `c.0.0` in the folder of its array; with `/`, each chunk would need its own folders."""
 _CODECS: Final = {"zstd": "ZstdCodec", "blosc": "BloscCodec", "gzip": "GzipCodec", "none": None}
 _CHUNK_KEY_PATTERN: Final = re.compile(r"c(\.\d+)+")
 _MAX_NAME_BYTES: Final = 255
@@ -336,7 +336,7 @@ class ZarrSink(FileTreeSink):
             self._require_chunks(name, kind, rows)
             nodes |= {group.as_posix(): _GROUP for group in Path(name).parents if group.name}
             nodes[name] = {**kind, "shape": [rows, *kind["shape"][1:]]}
-        # A reader that finds all metadata in the root lists no files, such as our own, that are no arrays.
+        # The root has all metadata, so that readers need not list files, such as the hidden ones of a run.
         consolidated = {"kind": "inline", "must_understand": False, "metadata": dict(sorted(nodes.items()))}
         files = {f"{name}/{_METADATA_NAME}": metadata for name, metadata in nodes.items()}
         files[_METADATA_NAME] = {**_GROUP, "consolidated_metadata": consolidated}  # last: it makes the others visible
@@ -353,20 +353,20 @@ class ZarrSink(FileTreeSink):
                 )
 
     def may_be_placed(self, name: str) -> bool:
-        """Whether it is the name of a chunk."""
+        """Whether this is the name of a chunk."""
         return _CHUNK_KEY_PATTERN.fullmatch(name) is not None
 
     def list_own(self, recorded_names: Collection[str]) -> list[Path]:
-        """Return the arrays and groups. A recorded name may by now be the user's folder too."""
+        """Return the arrays and groups. Ignores recorded names, because such a folder may now belong to the user."""
         del recorded_names
         return [path for path in self.path.iterdir() if self.owns(path)]
 
     def _count_chunks(self, kind: Mapping[str, Any], rows: int) -> int:
-        """Return the chunks of `rows` rows: none if a row has no elements."""
+        """Return the number of chunks of `rows` rows; 0 if a row has no elements."""
         return 0 if 0 in kind["shape"][1:] else -(-rows // self.chunk_items)
 
     def owns(self, path: Path) -> bool:
-        """Whether it is the metadata of a group, an array, or a folder of nothing but arrays."""
+        """Whether this is the metadata of a group, an array, or a folder that contains only arrays."""
         return path.name == _METADATA_NAME or (path.is_dir() and all(_iter_is_zarr(path)))
 
 
@@ -379,7 +379,7 @@ def _iter_is_zarr(folder: Path) -> Iterator[bool]:
 
 
 def _check_names(names: Mapping[str, Any]) -> None:
-    """Raise ValueError for a name that is no path of folders, and for an array inside another. All rows have them."""
+    """Raise ValueError for an invalid name, and for an array inside another one. `names` are the fields of all rows."""
     for name in names:
         if not all(map(_is_folder_name, name.split("/"))):
             raise ValueError(
@@ -409,7 +409,7 @@ def _shorten(name: str) -> str:
 
 
 def _to_text(name: str, values: np.ndarray) -> np.ndarray:
-    """Return text as Zarr's variable-length strings, and all else as it is."""
+    """Return text as Zarr's variable-length strings, and other values unchanged."""
     if values.dtype.kind != "U":
         return values
     if not hasattr(np.dtypes, "StringDType"):

@@ -1,8 +1,8 @@
 """Makes Arrow tables of items, and fits them to a schema. `HuggingFaceSink` writes them for `datasets.load_from_disk`.
 
-Imports pyarrow where it is used. The files of the dataset are those of `Dataset.save_to_disk`: Arrow IPC streams,
-`state.json` and `dataset_info.json`. A stream is a schema, record batches and an end, so the record batches of several
-parts make one stream: https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+The functions import pyarrow when they use it. The dataset has the files of `Dataset.save_to_disk`: Arrow IPC streams,
+`state.json` and `dataset_info.json`. A stream is a schema, record batches and an end mark, so the record batches of
+several parts form one stream: https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PLAIN_TYPES: Final = frozenset({type(None), bool, int, float, str, bytes, list, dict})
-"""What Arrow takes as it is."""
+"""Types that Arrow accepts unchanged."""
 _PLAIN_LEAVES: Final = _PLAIN_TYPES - {list, dict}
 _NESTED_TYPES: Final = frozenset({list, dict})
 _LIST_PATTERN: Final = re.compile(r"list<(.+)>")
@@ -34,7 +34,7 @@ _LIST_PATTERN: Final = re.compile(r"list<(.+)>")
 
 @contextmanager
 def errors_of(sink: str) -> Iterator[None]:
-    """Begin the messages of TypeError and ValueError with the name of the sink."""
+    """Put the name of the sink in front of the messages of TypeError and ValueError."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -42,7 +42,7 @@ def errors_of(sink: str) -> Iterator[None]:
 
 
 def make_schema(types: Mapping[str, Any] | pa.Schema) -> pa.Schema:
-    """Return the schema with these columns; types are names such as `int64` or `list<float32>`, or Arrow's.
+    """Return the schema with these columns; a type is a name such as `int64` or `list<float32>`, or an Arrow type.
 
     >>> make_schema({"x": "list<float32>"}).field("x").type
     ListType(list<element: float>)
@@ -74,7 +74,7 @@ def _parse_type(column: str, given: Any) -> pa.DataType:
 
 
 def make_table(items: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
-    """Return a table with a row for each item. Without a schema, the types are those of the values.
+    """Return a table with a row for each item. Without a schema, the values determine the types.
 
     Raises TypeError and ValueError, with the field and the row.
     """
@@ -146,7 +146,7 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
 
 
 def _to_arrow_value(name: str, row: int, value: Any) -> Any:
-    """Return a tensor as an array, an array without axes as its number, None for one that is masked."""
+    """Return a tensor as an array, a 0-dimensional array as its number, and a masked one as None."""
     kind = type(value)
     if kind in _NESTED_TYPES:
         return _to_nested_value(name, row, value)
@@ -165,7 +165,7 @@ def _to_arrow_value(name: str, row: int, value: Any) -> Any:
 
 
 def _to_nested_value(name: str, row: int, value: Any) -> Any:
-    """Return a list or dict whose arrays pyarrow takes: in native byte order, and with None for a masked value."""
+    """Return a list or dict with arrays that pyarrow accepts: in native byte order, and with None for masked values."""
     parts = value.values() if type(value) is dict else value
     if _PLAIN_LEAVES.issuperset(map(type, parts)):
         return value
@@ -180,12 +180,12 @@ def _to_arrow_part(name: str, row: int, part: Any) -> Any:
     mask = np.ma.getmaskarray(part) if is_masked_array(part) else np.zeros(len(part), np.bool_)
     if part.ndim > 1:
         return [_to_arrow_part(name, row, entry) for entry in part]
-    # NumPy's numbers keep the type of the column.
+    # NumPy's numbers determine the type of the column.
     return [None if is_null else entry for entry, is_null in zip(np.asarray(part), mask, strict=True)]
 
 
 def _make_list_column(values: Sequence[Any]) -> pa.Array:
-    """Return arrays as lists of their rows, nested for each axis after the first; None stays null.
+    """Return arrays as lists of their rows, nested for each further axis; None stays null.
 
     Raises ValueError if they have different numbers of axes.
     """
@@ -210,7 +210,7 @@ def _make_list_column(values: Sequence[Any]) -> pa.Array:
 
 
 def _refuse_other_kinds(arrays: Sequence[np.ndarray]) -> None:
-    """Raise ValueError for arrays of which one with the type of all would change a value: NumPy writes 1 as "1"."""
+    """Raise ValueError if conversion to the common type would change a value: NumPy turns 1 into "1"."""
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         return
@@ -222,7 +222,7 @@ def _refuse_other_kinds(arrays: Sequence[np.ndarray]) -> None:
 
 
 def _survives(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    """Whether whole numbers are the same as floats."""
+    """Whether all whole numbers stay the same as floats."""
     return all(int(value) == int(number) for value, number in zip(array.flat, array.astype(dtype).flat, strict=True))
 
 
@@ -231,12 +231,12 @@ def _make_lists(values: pa.Array, lengths: np.ndarray, mask: pa.Array | None) ->
 
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    list_type = pa.list_(pa.field("element", values.type))  # Parquet's own name of the field, so that types compare
+    list_type = pa.list_(pa.field("element", values.type))  # Parquet's own name of the field, so that types are equal
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=list_type, mask=mask)
 
 
 def _explain_column_error(name: str, values: Sequence[Any], column_type: Any, error: Exception) -> Exception:
-    """Return the error of a column with the row at which its values no longer fit."""
+    """Return the error of a column, with the first row that does not fit the rows before it."""
     import pyarrow as pa
 
     row = next((i for i, value in enumerate(values) if not _fits(values[:i], value, column_type)), len(values) - 1)
@@ -267,9 +267,9 @@ def _fits(before: Sequence[Any], value: Any, column_type: Any) -> bool:
 
 
 def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the columns and types of `schema`; columns that it lacks are null.
+    """Return the table with the columns and types of `schema`; missing columns become null.
 
-    Raises ValueError, with the field and the row, where a type does not fit.
+    Raises ValueError, with the field and the row, if a type does not fit.
     """
     import pyarrow as pa
 
@@ -316,7 +316,7 @@ def _can_cast(value: pa.Scalar, to_type: pa.DataType) -> bool:
 
 
 def _is_compatible(from_type: pa.DataType, to_type: pa.DataType) -> bool:
-    """Whether a type fits into another one without a loss: null, whole numbers, whole numbers into floats, lists."""
+    """Whether a type converts without loss: null, whole numbers, whole numbers to floats, lists or structs of them."""
     import pyarrow as pa
 
     types = pa.types
@@ -345,7 +345,7 @@ _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _INFO_NAME: Final = "dataset_info.json"
 _STATE_NAME: Final = "state.json"
 _FINAL_NAME_PATTERN: Final = re.compile(r"data-\d{5,}-of-\d{5,}\.arrow")
-_DEFAULT_SHARD_BYTES: Final = "500MB"  # as `save_to_disk`
+_DEFAULT_SHARD_BYTES: Final = "500MB"  # the default of `save_to_disk`
 
 
 class HuggingFaceSink(PartSink):
@@ -459,7 +459,7 @@ def _write_stream(table: pa.Table, path: Path) -> None:
 
 
 def keep_schema(schema: pa.Schema, kept: dict[str, Any]) -> pa.Schema:
-    """Keep the schema of the first part; return the one that is kept."""
+    """Store the schema of the first part; return the stored schema."""
     kept.setdefault("schema", base64.b64encode(schema.serialize()).decode())
     return _load_schema(kept)
 

@@ -21,7 +21,7 @@ _MAX_NAME_BYTES: Final = 255
 _DEFAULT_QUALITY: Final = 90
 _MAX_QUALITY: Final = 100
 _MAX_JPEG_PIXELS: Final = 65_500
-"""libjpeg's limit of a side."""
+"""libjpeg's limit for each side."""
 _COLOR_NDIM: Final = 3
 _PIL_MODES: Final = frozenset({"RGB", "L"})
 
@@ -83,7 +83,7 @@ class ImagesSink(FileTreeSink):
         self._image_extension: Final = _EXTENSION_BY_FORMAT[self._format]
         self._save_options = _make_save_options(self._format, quality)
         self._number_by_name: dict[str, int | None] | None = None
-        """The item of each file so far; None for the files of earlier runs, and before the first part."""
+        """The item of each file so far; None for a file of an earlier run. The dict is None before the first part."""
 
     def write_files(self, items: Sequence[Any], folder: Path) -> None:
         """Write a file for each item, named after its row in the part, and the list of the final names."""
@@ -156,13 +156,13 @@ class ImagesSink(FileTreeSink):
         self._number_by_name[name] = number
 
     def may_be_placed(self, name: str) -> bool:
-        """Whether it is the name of an image."""
+        """Whether this is the name of an image."""
         return name.endswith(self._image_extension) and not name.startswith(".")
 
     def list_own(self, recorded_names: Collection[str]) -> list[Path]:
         """Return the images in the subfolders of a run. Other files there, such as `.DS_Store`, stay.
 
-        Of a link to a folder, only the link goes.
+        For a link to a folder, return only the link.
         """
         paths = super().list_own(recorded_names)
         folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
@@ -200,7 +200,7 @@ def _make_save_options(image_format: str, quality: int | None) -> dict[str, Any]
 
 
 def _to_pixels(value: Any, field: str | None) -> np.ndarray:
-    """Return an array that Pillow takes: (height, width) or (height, width, 3), uint8."""
+    """Return an array that Pillow accepts: (height, width) or (height, width, 3), uint8."""
     if isinstance(value, Mapping):
         raise TypeError("an item is a dict; name the `field` with the image")
     if hasattr(value, "getbands") and value.mode not in _PIL_MODES:  # its pixels are indices, or not red, green, blue

@@ -1,13 +1,14 @@
 """`ParquetSink`: writes dict items as rows of Parquet shards. Encodes in workers; joins shards without decoding.
 
-The files of parts are joined by their bytes, one after the other, then a common footer. A footer says at which offset
-each column chunk begins. In a shard the offsets of a part move by the part's own offset; the footers of the parts stay
-between them, unread. The footer is a struct of Thrift's compact protocol:
-https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md, and its fields are those of
+The bytes of the parts' files are concatenated, followed by a common footer. A footer contains the offset of each column
+chunk. In a shard, the offsets of a part are increased by the part's own offset; the footers of the parts remain between
+them, and readers ignore them. The footer is a struct of Thrift's compact protocol:
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md, with the fields of
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 
-A dictionary of a column's values makes it small where they repeat. Where they do not, the writer gives it up, but only
-after the part is nearly written: for vectors of floats that takes four fifths of the time. So the values decide first.
+A dictionary of a column's values makes the column small if they repeat. If they do not, the writer drops the dictionary
+only after most of the part is written: for vectors of floats, this takes four fifths of the time. So the sink looks at
+the values before it writes.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ _GROUP_OFFSET: Final = 5
 _GROUP_ORDINAL: Final = 7
 _MAX_ORDINAL: Final = 2**15 - 1
 _CHUNK_OFFSETS: Final = (2, 4, 6)
-"""Of a ColumnChunk: the chunk, its offset index, its column index."""
+"""Fields of a ColumnChunk: the chunk, its offset index, its column index."""
 _CHUNK_METADATA: Final = 3
 _PAGE_OFFSETS: Final = (9, 10, 11, 14)
-"""Of a ColumnMetaData: data, index and dictionary pages, bloom filter."""
+"""Fields of a ColumnMetaData: data, index and dictionary pages, bloom filter."""
 
 ThriftStruct = dict[int, tuple[int, Any]]
-"""By field: its type and value. A list is (type of its elements, elements)."""
+"""Type and value of each field. The value of a list is (type of its elements, elements)."""
 
 
 def read_footer(file: BinaryIO, end: int) -> ThriftStruct:
@@ -74,7 +75,7 @@ def write_footer(file: BinaryIO, footer: ThriftStruct) -> None:
 
 
 def join_footers(footers: Iterable[ThriftStruct], offsets: Sequence[int]) -> ThriftStruct:
-    """Return the footer of files that lie at `offsets` of one file. It is made of the first, and changes them all."""
+    """Return the footer of files that start at `offsets` of one file. It changes all footers, and reuses the first."""
     joined: ThriftStruct = {}
     for footer, offset in zip(footers, offsets, strict=True):
         groups = footer[_ROW_GROUPS][1][1]
@@ -144,7 +145,7 @@ class _Reader:
             fields[name] = (kind, kind == _BOOL_TRUE if is_bool else self._read(kind))
         return fields
 
-    def _read(self, kind: int) -> Any:  # noqa: PLR0911 - one a type
+    def _read(self, kind: int) -> Any:  # noqa: PLR0911 - one per type
         if kind in _INTEGERS:
             return self._integer()
         if kind == _BINARY:
@@ -167,7 +168,7 @@ class _Reader:
 
 
 def _write_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+    while value > 0x7F:  # noqa: PLR2004 - seven bits per byte
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
@@ -232,13 +233,13 @@ _WRITERS: Final[dict[int, Callable[[bytearray, Any], None]]] = {
 
 _SAMPLED_VALUES: Final = 1024
 _MIN_SAMPLED_VALUES: Final = 256
-"""A column with fewer values costs little either way."""
+"""A column with fewer values is cheap with and without a dictionary."""
 _MAX_DISTINCT_RATIO: Final = 0.5
-"""If more of the sampled values are distinct, the column gets no dictionary."""
+"""If a larger share of the sampled values is distinct, the column gets no dictionary."""
 
 
 def choose_dictionary_columns(table: pa.Table) -> bool | list[str]:
-    """Return the `use_dictionary` with which to write a table: all columns but those of distinct floats.
+    """Return the `use_dictionary` for writing a table: all columns except floats with mostly distinct values.
 
     >>> import pyarrow as pa
     >>> choose_dictionary_columns(pa.table({"id": range(1000), "x": np.arange(1000) / 7}))
@@ -253,7 +254,7 @@ def choose_dictionary_columns(table: pa.Table) -> bool | list[str]:
 
 
 def _find_float_path(name: str, column_type: pa.DataType) -> str | None:
-    """Return the Parquet path of a column of floats, or of lists of them at any depth; None for another column."""
+    """Return the Parquet path of a column of floats, or of lists of floats at any depth; None for other columns."""
     import pyarrow as pa
 
     path = name
@@ -280,7 +281,7 @@ def _is_list(column_type: pa.DataType) -> bool:
 
 @lru_cache(maxsize=8)
 def _list_leaf_paths(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the Parquet paths of all columns of a schema, those inside lists and structs too."""
+    """Return the Parquet paths of all columns of a schema, including columns inside lists and structs."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,10 +1,10 @@
 """The interfaces of sinks that write in several workers, `PartSink` and `FileTreeSink`, and the parts that they write.
 
 The order point `Parts` groups items into a `Part`, which travels through one writer stage per sink to the calling
-process. `write_part` and `write_files` run in the sink's workers, everything else of a sink in the calling process.
+process. `write_part` and `write_files` run in the sink's workers, all other methods of a sink in the calling process.
 
-A part travels with its small arrays stacked: to pickle an array of 2 kB takes 10 us on both sides together, and a
-descriptor of an array in shared memory more. Its share of a stack takes 4 us.
+A part travels with its small arrays stacked: pickling an array of 2 kB takes 10 us on both sides together, and sharing
+it through a descriptor takes longer. Its share of a stack takes 4 us.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from stagepipe.core import count_bytes, parse_bytes
 from stagepipe.transport import ArrayLayout, hold_arrays, measure_arrays, put_arrays, take_arrays
 
 _MAX_ARRAY_BYTES: Final = 16 << 10
-"""A larger array is worth a descriptor of its own, and is not copied if it lies in shared memory."""
+"""A larger array is sent on its own, and is not copied if it is already in shared memory."""
 _KEY_TYPES: Final = frozenset({str, int})
-"""A dict with other keys stays whole: None is the item itself in a layout, and a NaN does not equal its copy."""
+"""A dict with other keys is not stacked: a layout uses None for the item itself, and a NaN does not equal its copy."""
 
 
 @dataclass(slots=True)
 class PackedItems:
-    """`values` are the items, with None in place of each stacked array. `columns` are those of `take_arrays`.
+    """`values` are the items, with None in place of each stacked array. `columns` are the columns of `take_arrays`.
 
     >>> items = [{"id": number, "x": np.full(2, number)} for number in range(8)]
     >>> packed = PackedItems.pack(items)
@@ -49,18 +49,18 @@ class PackedItems:
 
     @classmethod
     def pack(cls, items: Sequence[Any]) -> PackedItems:
-        """Stack the arrays of `items`, which are not changed. An array that two items share arrives as two."""
+        """Stack the arrays of `items` without changing the items. An array that two items share is stored twice."""
         if _have_no_arrays(items):
             return cls(list(items), {})
         values, columns = take_arrays([hold_arrays(item) if _has_small_arrays(item) else item for item in items])
-        # As arrays, the bytes travel outside the pickle.
+        # The bytes become arrays, which travel outside the pickle.
         return cls(
             list(values), {layout: (rows, np.frombuffer(data, np.uint8)) for layout, (rows, data) in columns.items()}
         )
 
     def unpack(self, *, copies: bool = False) -> list[Any]:
         """Return the items. Their arrays are read-only views of the stacks, or writable copies with `copies`."""
-        # The values stay as they are, for the next sink.
+        # The values must not change, because the next sink uses them too.
         items = [value.copy() if type(value) in {dict, list} else value for value in self.values]
         if not copies:
             put_arrays(items, self.columns, readonly=True)
@@ -72,7 +72,7 @@ class PackedItems:
 
 
 def _have_no_arrays(items: Sequence[Any]) -> bool:
-    """Whether no item is an array or has one as an entry; False where that takes a look at each."""
+    """Whether no item is or contains an array; False if the answer needs a look at each item."""
     types = set(map(type, items))
     if types == {dict}:
         return np.ndarray not in set(map(type, itertools.chain.from_iterable(map(dict.values, items))))
@@ -80,7 +80,7 @@ def _have_no_arrays(items: Sequence[Any]) -> bool:
 
 
 def _has_small_arrays(item: Any) -> bool:
-    """Whether all arrays of an item can be stacked with those of others, and it has some."""
+    """Whether an item has arrays and all of them can be stacked with the arrays of other items."""
     kind = type(item)
     if kind is dict and not _KEY_TYPES.issuperset(map(type, item)):
         return False
@@ -102,10 +102,10 @@ class PartRecord:
 
 
 class Part:
-    """Consecutive items, and a record for each sink that has written them.
+    """Consecutive items, and a record of each sink that has written them.
 
-    `sink_count` sinks write it. The last one drops the items, unless `keeps_items`. `item_count` stays. The items are
-    packed when the part is sent for the first time, and stay packed: a sink that sends them on copies no array.
+    `sink_count` sinks write the part. The last one drops the items, unless `keeps_items`; `item_count` remains. The
+    items are packed when the part is first sent, and stay packed: a sink that sends them on copies no array.
     """
 
     __slots__ = ("_items", "item_count", "keeps_items", "records", "sink_count")
@@ -118,11 +118,11 @@ class Part:
         self.records: list[PartRecord] = []
 
     def read_items(self, *, copies: bool = False) -> Sequence[Any]:
-        """Return the items. `copies`: small arrays are copies, which may outlive the part."""
+        """Return the items. With `copies`, small arrays are copies, which may outlive the part."""
         return self._items.unpack(copies=copies) if isinstance(self._items, PackedItems) else self._items
 
     def add_record(self, record: PartRecord) -> None:
-        """Add what the next sink has written; after the last one, drop the items."""
+        """Add the record of the next sink; after the last sink, drop the items."""
         self.records.append(record)
         if len(self.records) == self.sink_count and not self.keeps_items:
             self._items = ()
@@ -142,9 +142,9 @@ def rebuild_part(  # noqa: PLR0917 - the arguments of a pickle
     keeps_items: bool,  # noqa: FBT001
     records: list[PartRecord],
 ) -> Part:
-    """Return a part that was sent."""
+    """Rebuild a part in the receiving process."""
     part = Part((), sink_count=sink_count, keeps_items=keeps_items)
-    part._items = PackedItems(values, columns) if values else ()  # noqa: SLF001 - it makes the part
+    part._items = PackedItems(values, columns) if values else ()  # noqa: SLF001 - it completes the new part
     part.item_count = item_count
     part.records = records
     return part
@@ -153,9 +153,9 @@ def rebuild_part(  # noqa: PLR0917 - the arguments of a pickle
 class Parts:
     """Group consecutive items into parts of at most `max_items` items; a part ends when it has `max_bytes` bytes.
 
-    The bounds depend on the items alone, and nothing is carried over from one part to the next. So the parts are the
-    same for any number of workers, after a crash and after a resume. Arrays stay in the shared memory in which they
-    arrived. With `multiple`, all parts but the last have a multiple of so many items, and may exceed the bounds.
+    The bounds depend only on the items, and no state is carried over to the next part. So the parts are the same for
+    any number of workers, after a crash and after a resume. Arrays stay in the shared memory in which they arrived.
+    With `multiple`, all parts but the last have a multiple of this number of items, and may exceed the bounds.
 
     >>> parts = Parts(max_items=2, max_bytes=100, sink_count=1)
     >>> [parts.add(item, 1) for item in (b"a", b"b")]
@@ -190,7 +190,7 @@ class Parts:
         return is_full and len(self._items) % self._multiple == 0
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a part needs no randomness
-        """Return the part; [] if it is empty."""
+        """Return the part, or [] if it is empty."""
         items, samples = self._items, self._sample_count
         self.clear()
         if not items:
@@ -211,16 +211,16 @@ class Parts:
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 OWN_PREFIX: Final = ".stagepipe-"
-"""All files of a sink's folder that are not finished shards begin with this: hidden, and ours to delete."""
+"""Prefix of all files in a sink's folder that are not finished shards: hidden, and ours to delete."""
 PART_PREFIX: Final = f"{OWN_PREFIX}part-"
 OPEN_PREFIX: Final = f"{OWN_PREFIX}open-"
-"""An open shard, which a resume goes on with."""
+"""Prefix of an open shard, which a resume continues."""
 _DEFAULT_SHARD_BYTES: Final = 256_000_000
 _PREFIX_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class PartPlace(NamedTuple):
-    """Where a part lies in its shard, in bytes, and how many items it has."""
+    """The position and size of a part in its shard, in bytes, and its number of items."""
 
     offset: int
     size: int
@@ -228,7 +228,7 @@ class PartPlace(NamedTuple):
 
 
 def require_local(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a sink. Raises ValueError for a URL: a Path of it would be a folder of this machine."""
+    """Return the path of a sink. Raises ValueError for a URL, which as a Path would be a local folder."""
     if "://" in os.fspath(path):
         hint = "write to a folder of this machine and copy it afterwards, as with `aws s3 cp --recursive`"
         raise ValueError(f"path is {path!r}, a URL; {hint}")
@@ -383,7 +383,7 @@ def _check_count(name: str, value: int | None) -> int | None:
 
 
 def _count_bytes(path: Path) -> int:
-    """Return the bytes of a file, or of the files in a folder."""
+    """Return the size of a file, or of the files in a folder, in bytes."""
     return sum(map(_count_bytes, path.iterdir())) if path.is_dir() else path.stat().st_size
 
 
@@ -422,15 +422,15 @@ class FileTreeSink(PartSink):
 
 _MAX_REPETITIONS: Final = 3
 _MAX_MEASURED_NS: Final = 50_000_000
-"""A part that takes longer is not written again: its time varies little."""
+"""A part that takes longer is written only once, because its time varies little."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPartRecord(PartRecord):
-    """What a sink has written of a part, and how long it took, in ns: for all rows, and for the first half of them.
+    """The record of a part with write times in ns: for all rows, and for the first half of them.
 
-    Two sizes tell the time of a row from that of a part: the parts of a probe are small. `item_bytes` is the size of
-    the part's items in memory.
+    Two sizes separate the time per row from the time per part, because the parts of a probe are small. `item_bytes` is
+    the size of the part's items in memory.
     """
 
     write_ns: int
@@ -440,11 +440,10 @@ class MeasuredPartRecord(PartRecord):
 
 
 class MeasuredSink(PartSink):
-    """Write the parts of a probe with `sink`, to `folder`, and measure it.
+    """Write the parts of a probe with `sink` to `folder`, and measure it.
 
-    Nothing but `sink.write_part` is called, which gets a path: whatever the sink's own folder holds, it stays. `folder`
-    keeps what was written of each part last. A sink whose parts have a `multiple` of so many items never gets another
-    number of them.
+    Only `sink.write_part` is called, with a path in `folder`, so the sink's own folder does not change. `folder` keeps
+    the last output of each part. A sink whose parts have a `multiple` of items gets only such numbers of items.
     """
 
     def __init__(self, *, sink: PartSink, folder: str | os.PathLike[str], multiple: int = 1) -> None:
@@ -452,14 +451,14 @@ class MeasuredSink(PartSink):
         self._sink = sink
         self._multiple = multiple
         self._has_loaded = False
-        """Whether a part was written before it was measured: the first write of all may load libraries."""
+        """Whether a part was written before the first measurement, because the very first write may load libraries."""
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
-        """Write `items` as the sink does."""
+        """Write `items` with the sink."""
         self._sink.write_part(items, path)
 
     def __call__(self, part: Part) -> Part:
-        """Write a part several times, with all of its rows and with half of them."""
+        """Write a part several times, with all of its rows and with half of them, and record the times."""
         items = self.select_items(part)
         half = items[: len(items) // 2 // self._multiple * self._multiple]
         if not self._has_loaded:
@@ -481,7 +480,7 @@ class MeasuredSink(PartSink):
         return part
 
     def _measure(self, items: Sequence[Any]) -> tuple[Path | None, int]:
-        """Return the last file and the shortest time: any may wait for a CPU."""
+        """Return the last file and the shortest time, because any attempt may wait for a CPU."""
         path = None
         began_ns = perf_counter_ns()
         durations_ns: list[int] = []
@@ -495,7 +494,7 @@ class MeasuredSink(PartSink):
 
     @staticmethod
     def remove_part(path: Path | None) -> None:
-        """Remove the file or folder of a part. None: no row was written."""
+        """Remove the file or folder of a part. None: there is none, because no row was written."""
         if path is None:
             return
         if path.is_dir():

@@ -52,7 +52,7 @@ class JsonlSink(PartSink):
 
 
 def _find_field(item: Any, encoder: msgspec.json.Encoder) -> str:
-    """Return the field of an item that JSON cannot hold, for a message."""
+    """Return the field of an item that JSON cannot store, for a message."""
     for name, value in item.items() if isinstance(item, Mapping) else ():
         try:
             encode_json(value, encoder)
@@ -67,7 +67,7 @@ _KEYS_LENGTH: Final = struct.Struct("<I")
 _IMAGE_FORMATS: Final = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "ppm": "PPM"}
 _JSON_ENCODER: Final = msgspec.json.Encoder(enc_hook=to_json_value)
 _DEEP_MODES: Final = ("I", "F")
-"""Of 16 and 32 bits: `I`, `I;16`, `I;16B` and `F`."""
+"""Modes of 16 and 32 bits: `I`, `I;16`, `I;16B` and `F`."""
 
 
 class WebDatasetSink(PartSink):
@@ -128,7 +128,7 @@ class WebDatasetSink(PartSink):
         file.write(_END_OF_ARCHIVE)
 
     def _write_sample(self, file: BinaryIO, item: Any, default_key: str, last_key: str | None) -> str:
-        """Write the members of an item, and return its key. `last_key` is that of the item before."""
+        """Write the members of an item, and return its key. `last_key` is the key of the previous item."""
         if not isinstance(item, Mapping):
             raise TypeError(
                 f"an item must be a dict of files, found {type(item).__name__}; return a dict before the sink"
@@ -170,7 +170,7 @@ def encode_field(field: str, value: Any) -> tuple[str, bytes]:
     >>> encode_field("cls", 3), encode_field("name", "a"), encode_field("size", [1, 2])
     (('cls', b'3'), ('name.txt', b'a'), ('size.json', b'[1,2]'))
 
-    Raises TypeError for a value that the file type does not hold.
+    Raises TypeError for a value that the file type cannot store.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return field, bytes(value)
@@ -252,7 +252,7 @@ _ENCODER_BY_TYPE: Final = dict(_iter_encoders())
 
 
 def _write_member(file: BinaryIO, name: str, data: bytes) -> None:
-    """Write a member: header, content, padding. The same bytes for the same content: no times, no owner."""
+    """Write a member: header, content, padding. Equal content gives equal bytes: there are no times and no owner."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
     info.mode = 0o644

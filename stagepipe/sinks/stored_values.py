@@ -1,9 +1,9 @@
-"""Turns values of items into what files hold: plain arrays, flat mappings of names to arrays, and JSON. Pure.
+"""Converts values of items for files: plain arrays, flat mappings of names to arrays, and JSON. No I/O.
 
-All sinks read arrays and tensors here, so that none drops what its format cannot hold. A mask becomes null in JSON and
-in Arrow. NumPy's format and Zarr have no masks, so a masked value is refused there; long doubles, structured arrays and
-dates stay what they are. In JSON a record of a structured array becomes an object and a date its ISO text, in the unit
-of the array; a long double is refused.
+All sinks read arrays and tensors here, so that none silently drops a value that its format cannot store. A mask becomes
+null in JSON and in Arrow. NumPy's format and Zarr have no masks and refuse masked values; they store long doubles,
+structured arrays and dates unchanged. In JSON, a record of a structured array becomes an object, and a date its ISO
+text in the unit of the array; a long double is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _HINT: Final = "drop the field, or convert it to an array, before the sink"
 _TEXT: Final = frozenset({str})
 _NUMBERS: Final = frozenset({bool, int, float})
 _JSON_LEAVES: Final = frozenset({str, int, float, bool, type(None), bytes, np.ndarray})
-"""Types of values that hold no dict."""
+"""Types of values that contain no dict."""
 _DOUBLE_BYTES: Final = {"f": 8, "c": 16}
-"""The size of Python's own numbers, by NumPy's kind."""
+"""The size of Python's own numbers, by NumPy's kind of dtype."""
 
 
 def has_nulls(value: Any) -> bool:
-    """Whether it is an array with a masked value, one of Arrow with a null, or a list of such.
+    """Whether a value is an array with a masked value, an Arrow array with a null, or a list of such arrays.
 
     >>> has_nulls(np.ma.masked_array([1, 2], [False, True])), has_nulls(np.ma.masked_array([1, 2], [False, False]))
     (True, False)
@@ -38,20 +38,20 @@ def has_nulls(value: Any) -> bool:
     if is_masked_array(value):
         return bool(
             np.frombuffer(np.ma.getmaskarray(value).tobytes(), np.bool_).any()
-        )  # one for each field of a record
+        )  # the mask of a record has one entry per field
     return type(value).__module__.startswith("pyarrow") and bool(getattr(value, "null_count", 0))
 
 
 def to_plain_array(value: Any, place: str) -> np.ndarray:
-    """Return an array, tensor, number, text or image as an array that NumPy's format holds; `bytes` become uint8.
+    """Return an array, tensor, number, text or image as an array that NumPy's format stores; `bytes` become uint8.
 
-    `place` says where the value is, such as "npz: `x`", for messages.
+    `place` is the place of the value in messages, such as "npz: `x`".
 
     >>> to_plain_array(b"ab", "npz: `x`")
     array([97, 98], dtype=uint8)
 
-    Raises TypeError for a masked value, for what is no array or has objects in it, and for text or a list of which an
-    array would change a value.
+    Raises TypeError for a masked value, for a value that is not an array or contains objects, and for text or a list
+    whose values would change in an array.
     """
     if isinstance(value, bytes):
         return np.frombuffer(value, np.uint8)
@@ -77,22 +77,22 @@ def to_plain_array(value: Any, place: str) -> np.ndarray:
 
 
 def read_tensor(value: Any) -> Any:
-    """Return a tensor, possibly with autograd history or on a GPU, as an array, and all else as it is.
+    """Return a tensor, possibly with autograd history or on a GPU, as an array; return other values unchanged.
 
-    Raises TypeError for a tensor that is no array of NumPy's, such as bfloat16 or a sparse one.
+    Raises TypeError for a tensor that NumPy cannot represent, such as bfloat16 or a sparse one.
     """
     if not hasattr(value, "detach"):
         return value
     try:
         tensor = value.detach().cpu()
-        # A conjugate is a flag of a tensor until it is resolved.
+        # A tensor may have an unresolved conjugate flag.
         return (tensor.resolve_conj().resolve_neg() if hasattr(tensor, "resolve_conj") else tensor).numpy()
     except RuntimeError as error:  # nested, meta, or a subclass with a mask
         raise TypeError(str(error)) from error
 
 
 def _is_same(array: np.ndarray, value: Any) -> bool:
-    """Whether an array has the values of the text or list that it was made of: NumPy turns [1, "a"] into two texts."""
+    """Whether an array still has the values of its text or list: NumPy turns [1, "a"] into two texts."""
     if isinstance(value, str):
         return bool(array.item() == value)
     if not isinstance(value, list | tuple):
@@ -107,7 +107,7 @@ def _is_same(array: np.ndarray, value: Any) -> bool:
 
 
 def flatten_to_arrays(item: Any, *, sink: str = "npz") -> dict[str, np.ndarray]:
-    """Return the arrays of an item. Nested names are joined by `/`; an item that is one array is called `data`.
+    """Return the arrays of an item. Nested names are joined by `/`; an item that is an array is called `data`.
 
     Arrays, numbers and strings keep their dtype and shape. torch tensors and PIL images become arrays, `bytes` become
     uint8 arrays, a list of strings or of numbers becomes one array; any other list becomes one array per entry. `sink`
@@ -116,8 +116,8 @@ def flatten_to_arrays(item: Any, *, sink: str = "npz") -> dict[str, np.ndarray]:
     >>> flatten_to_arrays({"x": 1.5, "meta": {"name": "a"}})
     {'x': array(1.5), 'meta/name': array('a', dtype='<U1')}
 
-    Raises TypeError, with the field, for a value that such a file cannot hold. Raises ValueError for two fields of one
-    name.
+    Raises TypeError, with the field, for a value that such a file cannot store, and ValueError for two fields with the
+    same name.
     """
     arrays: dict[str, np.ndarray] = {}
     for name, array in _iter_leaves(item, "", sink):
@@ -128,13 +128,13 @@ def flatten_to_arrays(item: Any, *, sink: str = "npz") -> dict[str, np.ndarray]:
 
 
 def flatten_rows(items: Sequence[Any], *, sink: str) -> list[dict[str, np.ndarray]]:
-    """Return the arrays of each item of a part, whose fields will be stacked.
+    """Return the arrays of each item of a part, for stacking them by field.
 
     >>> flatten_rows([{"x": 1}, {"x": 2}], sink="zarr")
     [{'x': array(1)}, {'x': array(2)}]
 
-    Raises ValueError for an item without fields, and for one with other fields than the first; also what
-    `flatten_to_arrays` raises.
+    Raises ValueError for an item without fields, and for one with different fields than the first; also the errors of
+    `flatten_to_arrays`.
     """
     rows = [flatten_to_arrays(item, sink=sink) for item in items]
     for row, arrays in enumerate(rows):
@@ -177,9 +177,9 @@ def _make_unsupported_error(value: Any, place: str) -> TypeError:
 
 
 def stack_rows(name: str, arrays: Sequence[np.ndarray], *, sink: str) -> np.ndarray:
-    """Return the arrays of a field, one for each item of a part, as rows of one. Texts may differ in length.
+    """Stack the arrays of a field, one per item of a part, as rows of one array. Texts may differ in length.
 
-    Raises ValueError for an array of another shape or dtype than the first.
+    Raises ValueError for an array whose shape or dtype differs from the first.
     """
     first = arrays[0]
     for row, array in enumerate(arrays):
@@ -200,11 +200,11 @@ def encode_json(value: Any, encoder: msgspec.json.Encoder) -> bytes:
     >>> encode_json({"x": np.ma.masked_array([1, 2], [False, True])}, msgspec.json.Encoder(enc_hook=to_json_value))
     b'{"x":[1,null]}'
 
-    Raises TypeError and ValueError for what JSON cannot hold.
+    Raises TypeError and ValueError for values that JSON cannot store.
     """
     line = encoder.encode(value)
     _require_distinct_keys(value)
-    if b"null" not in line:  # which msgspec also writes for NaN
+    if b"null" not in line:  # msgspec also writes null for NaN
         return line
     plain = msgspec.to_builtins(value, enc_hook=to_json_value, str_keys=True)
     try:
@@ -215,7 +215,7 @@ def encode_json(value: Any, encoder: msgspec.json.Encoder) -> bytes:
 
 
 def _require_distinct_keys(value: Any) -> None:
-    """Raise ValueError for a dict with two keys of one text: readers would see the last one alone."""
+    """Raise ValueError for a dict with two keys of the same text: readers would see only the last one."""
     if isinstance(value, dict):
         if not _TEXT.issuperset(map(type, value)):
             texts = msgspec.to_builtins(dict.fromkeys(value), enc_hook=to_json_value, str_keys=True)
@@ -236,11 +236,11 @@ def _require_distinct_keys(value: Any) -> None:
 
 
 def to_json_value(value: Any) -> Any:
-    """Return an array, a tensor or a number of NumPy as what JSON holds. Raises TypeError for all else."""
+    """Convert NumPy's arrays and numbers and tensors to values that JSON stores. Raises TypeError for others."""
     if isinstance(value, np.ndarray | np.generic):
         return _array_to_json(value)
     try:
-        if hasattr(value, "detach"):  # a tensor: its own lists, because NumPy lacks bfloat16
+        if hasattr(value, "detach"):  # a tensor: use its own `tolist`, because NumPy lacks bfloat16
             return value.detach().cpu().tolist()
         if hasattr(value, "tolist"):
             return value.tolist()
@@ -260,7 +260,7 @@ def _array_to_json(value: Any) -> Any:
         return [*map(_array_to_json, value)] if value.ndim else {name: value[name] for name in names}
     if value.dtype.itemsize > _DOUBLE_BYTES.get(kind, value.dtype.itemsize):
         raise TypeError(f"JSON cannot hold {value.dtype}; convert it to float64 before the sink")
-    if kind == "M":  # `tolist` has numbers for nanoseconds and for years after 9999
+    if kind == "M":  # `tolist` returns numbers for nanoseconds and for years after 9999
         texts = np.ma.masked_array(np.datetime_as_string(value), np.isnat(value) | np.ma.getmaskarray(value))
         return texts.tolist()
     if kind == "m" and _has_integers(value.tolist()):
