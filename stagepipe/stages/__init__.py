@@ -1,15 +1,15 @@
 """The built-in stages. They run in worker processes.
 
 batch         `Batch`: collates items; an order point. `Unbatch`: yields the rows of a batch
-order_point   `OrderPointStage`: the interface of order points; `Shuffle`: permutes blocks of items; `Bucket`: brings
-              items of similar length together
-item_stages   `Filter`: drops items; `FlatMap`: yields the items of what a function returns; `Select`, `Rename`, `Drop`:
-              which fields an item has
+order_point   `OrderPointStage`: the interface of order points; `Shuffle`: permutes blocks of items; `Bucket`: groups
+              items of similar length
+item_stages   `Filter`: drops items; `FlatMap`: yields the items of a function's result; `Select`, `Rename`, `Drop`:
+              change the fields of an item
 fetch         `Fetch`: turns dataset indices into samples; `FetchShard`: reads the shards of an iterable dataset
 collating     copies items into the arrays of a batch; used by `Batch` and `Fetch`
 rows          consecutive samples stacked by field, on their way to a batch; used by workers that send rows
 
-Ready stages, each over a library that is imported where it is used. They are imported by their own paths:
+Ready-made stages. Each wraps a library, which is imported on first use. Import the stages by their own paths:
 
 http          `Download`
 image         `Decode`, `Resize`, `Normalize`, `EncodeJpeg`
@@ -20,10 +20,10 @@ table         `FromRows`, an order point; `ToRows`, `Apply`, `Convert`
 model         `Module`, `HuggingFacePipeline`
 dedup         `MinHash`, `PerceptualHash`
 
-optional_packages   their libraries, and what they read: files or bytes
-file_ends           whether a file was cut off
+optional_packages   imports of optional packages, and input from files or bytes
+file_ends           detection of truncated files
 
-Nothing here imports torch before a value needs it.
+No module here imports torch before a value needs it, except `model`.
 """
 
 # In the order of `stagepipe list`.

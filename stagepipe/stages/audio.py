@@ -1,7 +1,7 @@
 """Stages for audio: `Decode` and `Resample`.
 
 A recording is a dict `{"samples": array, "sample_rate": hertz}`. The samples of one channel have the shape (frames,),
-those of several (frames, channels).
+samples of several channels (frames, channels).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class DecodeAudio:
 
     def __call__(self, data: Any) -> dict[str, Any]:
         """Return the samples and their rate."""
-        open_input(data, "audio.Decode")  # its errors say enough
+        open_input(data, "audio.Decode")  # its errors need no addition
         try:
             samples, rate = self._decode(data)
         except (RuntimeError, ValueError) as error:  # of both libraries
@@ -131,18 +131,18 @@ class DecodeAudio:
         return np.ascontiguousarray(samples), int(recording.sample_rate)
 
     def _get_range(self, rate: int) -> tuple[int, int | None]:
-        """Return the first frame, and how many."""
+        """Return the first frame and the number of frames; None for all."""
         return round(self.start_s * rate), None if self.duration_s is None else round(self.duration_s * rate)
 
 
 def _scale(samples: np.ndarray, dtype: str) -> np.ndarray:
-    """Return samples between -1 and 1 as whole numbers of the range of `dtype`; louder ones are clipped."""
+    """Convert samples between -1 and 1 to integers over the full range of `dtype`; louder samples are clipped."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(samples * -float(limits.min)), limits.min, limits.max).astype(dtype)
 
 
 def _require_ffmpeg() -> None:
-    """Raise TargetError if torchcodec finds no FFmpeg: it loads its libraries at the first use."""
+    """Raise TargetError if torchcodec cannot find FFmpeg, whose libraries it loads on first use."""
     from torchcodec.decoders import AudioDecoder
 
     try:

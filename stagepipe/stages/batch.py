@@ -1,4 +1,4 @@
-"""`Batch`: collates items and copies each into its row when it arrives. `Unbatch`: yields the rows of a batch."""
+"""`Batch`: collates items, and copies each into its row on arrival. `Unbatch`: yields the rows of a batch."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Batch(OrderPointStage):
         self._rules = _make_rules(pad, pad_to, pad_to_multiple_of, lengths=lengths, mask=mask)
         self._root_column: BatchColumn | None = None
         self._whole_rows: Rows | None = None
-        """Rows that are the batch."""
+        """Rows that form the whole batch."""
         self._row_count = 0
         self._sample_count = 0
 
@@ -153,7 +153,7 @@ def _make_rules(
     lengths: bool,
     mask: bool,
 ) -> PaddingRules | None:
-    """Return the rules of padding; None without `pad`. Raises ValueError for options that make no sense."""
+    """Return the rules of padding; None without `pad`. Raises ValueError for options that contradict each other."""
     options = {"pad_to": pad_to, "pad_to_multiple_of": pad_to_multiple_of}
     for name, value in options.items():
         if value is not None:
@@ -206,7 +206,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _wrap_column_list(item: Any) -> Any:
-    """Return the item; at the top level a list of columns is structure, and its rows are lists."""
+    """Wrap a list of columns at the top level: it is structure, so its rows are lists. Return other items unchanged."""
     return _ColumnList(item) if isinstance(item, list) and item and all(map(_is_column, item)) else item
 
 

@@ -1,8 +1,8 @@
-"""A batch while it is filled: a tree of columns with the structure of the first item. In the process that collates.
+"""Builds a batch as a tree of columns with the structure of the first item, in the process that collates.
 
-A leaf of the tree is a column per array, tensor, number or object. `put(row, value)` checks a value against the first
-item's and copies it in; `take(row_count)` hands out the result. A row may be put twice: the next item overwrites what
-an item that failed half-way left behind. Columns whose rows differ in length are padded to one.
+A leaf of the tree is a column for an array, tensor, number or object. `put(row, value)` compares a value with the first
+item's and copies it in; `take(row_count)` returns the result. A row may be put twice: the next item overwrites the rest
+of an item that failed half-way. Columns whose rows differ in length are padded to the same length.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class BatchColumn(Protocol):
         ...
 
     def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
-        """Copy rows `start` to `stop` of `rows` (see `rows.py`) from `row` on: they are like one that was put."""
+        """Copy rows `start` to `stop` of `rows` (see `rows.py`) to `row` and after: they match a row that was put."""
         ...
 
     def take(self, row_count: int) -> Any:
-        """Return the first `row_count` rows. Afterwards the column holds no reference to them."""
+        """Return the first `row_count` rows. Afterwards the column has no reference to them."""
         ...
 
 
 def make_leaf_column(value: Any, size: int, path: str) -> BatchColumn:
-    """Create the column for a value without structure of its own."""
+    """Create the column for a value without inner structure."""
     match classify_value(value):
         case "array":
             return ArrayColumn(value, size, path)
@@ -87,7 +87,7 @@ def _check_shape(path: str, value: Any, shape: tuple[int, ...]) -> None:
 
 
 def _require_dense(path: str, tensor: Any) -> None:
-    """Raise ValueError for a tensor whose values do not lie in one dense block."""
+    """Raise ValueError for a tensor whose values are not in one dense block."""
     if str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta):
         return
     names = {"nested": tensor.is_nested, "quantized": tensor.is_quantized, "meta": tensor.is_meta}
@@ -98,7 +98,7 @@ def _require_dense(path: str, tensor: Any) -> None:
 
 
 def copy_masked(batch: Any, place: Any, value: Any) -> Any:
-    """Copy a masked array into `batch[place]`; return the batch, which is a masked array from the first one on."""
+    """Copy a masked array into `batch[place]`; return the batch, which the first masked array turns into one."""
     if not is_masked_array(batch):
         batch = np.ma.masked_array(batch, np.zeros(batch.shape, np.ma.make_mask_descr(batch.dtype)), copy=False)
     batch[place] = value
@@ -106,7 +106,7 @@ def copy_masked(batch: Any, place: Any, value: Any) -> Any:
 
 
 def refuse_masked_tensor(path: str, value: Any) -> None:
-    """Raise ValueError for a tensor of `torch.masked`, of which a batch would have only the data."""
+    """Raise ValueError for a tensor of `torch.masked`, because a batch would keep only its data."""
     if type(value).__name__ == "MaskedTensor":
         raise ValueError(
             f"Batch: {format_path(path)} is a MaskedTensor, which cannot be a row of a dense one; before Batch, fill "
@@ -115,7 +115,7 @@ def refuse_masked_tensor(path: str, value: Any) -> None:
 
 
 class ArrayColumn:
-    """NumPy arrays and scalars. If one of them is a masked array, so is the batch."""
+    """NumPy arrays and scalars. The batch is a masked array if one of them is."""
 
     kind = "array"
 
@@ -135,7 +135,7 @@ class ArrayColumn:
         self.copy_row(row, value)
 
     def copy_row(self, row: int, value: Any) -> None:
-        """Copy a value that was checked."""
+        """Copy a value after the checks."""
         if is_masked_array(value):
             self.batch_array = copy_masked(self.batch_array, row, value)
         else:
@@ -162,7 +162,7 @@ class TensorColumn(ArrayColumn):
         super().__init__(first_value, size, path)
 
     def copy_row(self, row: int, value: Any) -> None:
-        """Copy without the tensor's autograd history, from a GPU if it is there."""
+        """Copy without the tensor's autograd history, and from a GPU if necessary."""
         refuse_masked_tensor(self.path, value)
         self.batch_array[row].copy_(value.detach())
 
@@ -190,7 +190,7 @@ class NumberColumn(ArrayColumn):
 
 
 class ObjectColumn:
-    """Everything that is neither array nor number. The batch is a list of the objects themselves."""
+    """All other values. The batch is a list of the objects themselves."""
 
     kind = "object"
 
@@ -215,7 +215,7 @@ class ObjectColumn:
 
 
 class TextColumn(ObjectColumn):
-    """Arrays of text or bytes. They are stacked at the end, because their dtype's width differs from item to item."""
+    """Arrays of text or bytes. They are stacked at the end, because the width of their dtype varies between items."""
 
     kind = "text array"
 
@@ -225,14 +225,14 @@ class TextColumn(ObjectColumn):
         self.dtype = first_value.dtype
 
     def put(self, row: int, value: Any) -> None:
-        """Store one array. Raises ValueError for a different shape, and for bytes among text."""
+        """Store one array. Raises ValueError for a different shape, and for a mix of bytes and text."""
         super().put(row, value)
         _check_shape(self.path, value, self.shape)
         if value.dtype.kind != self.dtype.kind:
             raise make_mismatch_error(self.path, f"dtype {value.dtype}", str(self.dtype), "convert it before Batch")
 
     def take(self, row_count: int) -> Any:
-        """Return one array, as wide as the widest item; a masked one if a row is."""
+        """Return one array, as wide as the widest item; a masked array if any row is one."""
         rows = super().take(row_count)
         return np.ma.stack(rows) if any(map(is_masked_array, rows)) else np.stack(rows)
 
@@ -242,9 +242,9 @@ _PADDED_KINDS: Final = frozenset({"array", "tensor"})
 
 @dataclass(kw_only=True)
 class PaddingRules:
-    """Which fields a `Batch` pads, with what and to what length.
+    """The fields that a `Batch` pads, their fill values, and the length.
 
-    `fill` is the value for every array and tensor that has an axis, or one for each field to pad, by its path.
+    `fill` is the value for all arrays and tensors that have an axis, or a mapping of the paths of fields to values.
     """
 
     fill: float | Mapping[str, float]
@@ -253,10 +253,10 @@ class PaddingRules:
     adds_lengths: bool = False
     adds_masks: bool = False
     unmatched: set[str] = field(default_factory=set)
-    """Named fields that no column has been made for."""
+    """Named fields that have no column yet."""
 
     def __post_init__(self) -> None:
-        """Check what the config gives."""
+        """Check the values of the config."""
         fills = self.fill.values() if isinstance(self.fill, Mapping) else [self.fill]
         for fill in fills:
             if not isinstance(fill, int | float):
@@ -271,7 +271,7 @@ class PaddingRules:
         return self.adds_lengths or self.adds_masks
 
     def find_fill(self, value: Any, path: str) -> float | None:
-        """Return what the field at `path` is padded with; None if it is not padded."""
+        """Return the fill value of the field at `path`; None if it is not padded."""
         if isinstance(self.fill, Mapping):
             self.unmatched.discard(path)
             return self.fill.get(path)
@@ -285,7 +285,7 @@ class PaddingRules:
 class PaddedColumn:
     """Arrays or tensors that differ in the length of their first axis. A list of numbers counts as an array.
 
-    Items are kept until the batch is complete, because its length is that of the longest.
+    Items are kept until the batch is complete, because the longest item determines its length.
     """
 
     def __init__(self, first_value: Any, size: int, path: str, *, fill: float, rules: PaddingRules) -> None:
@@ -298,7 +298,7 @@ class PaddedColumn:
         self.dtype = value.dtype
         self.values: list[Any] = [None] * size
         self.added_fields: dict[str, Any] = {}
-        """By suffix, what the mapping that holds this column adds to the batch after `take`."""
+        """After `take`, the fields that the surrounding mapping adds to the batch, by suffix."""
         if self.kind == "array":
             _check_fill(fill, self.dtype, path)
 
@@ -333,7 +333,7 @@ class PaddedColumn:
         lengths = [len(value) for value in values]
         length = self.rules.round_length(max(lengths, default=0))
         batch = empty((row_count, length, *self.row_shape), self.dtype)
-        # A number assigned to a timedelta without a unit is deprecated in NumPy 2.5; a conversion is not.
+        # NumPy 2.5 deprecates assigning a number to a timedelta without a unit, but not converting it.
         batch[...] = self.fill if self.kind == "tensor" else np.array(self.fill).astype(self.dtype)
         for row, value in enumerate(values):
             if is_masked_array(value):
@@ -353,7 +353,7 @@ class PaddedColumn:
 
 
 def refuse_added_fields(columns: list[Any], rules: PaddingRules | None, path: str) -> None:
-    """Raise ValueError if lengths or masks are asked for, and a padded column is in no dict that could hold them."""
+    """Raise ValueError if lengths or masks are wanted but a padded column is not in a dict that could hold them."""
     if rules is not None and rules.adds_fields and any(isinstance(column, PaddedColumn) for column in columns):
         raise ValueError(
             f"Batch: `lengths` and `mask` add fields to a dict, but {format_path(path)} holds a padded array and is "
@@ -362,7 +362,7 @@ def refuse_added_fields(columns: list[Any], rules: PaddingRules | None, path: st
 
 
 def refuse_taken_names(columns: Mapping[Any, Any], rules: PaddingRules | None, path: str) -> None:
-    """Raise ValueError if a field that a batch gets has the name of one of its items' fields."""
+    """Raise ValueError if an added field would have the name of an item's field."""
     if rules is None:
         return
     suffixes = [*(["length"] if rules.adds_lengths else []), *(["mask"] if rules.adds_masks else [])]
@@ -376,7 +376,7 @@ def refuse_taken_names(columns: Mapping[Any, Any], rules: PaddingRules | None, p
 
 
 def _to_array(value: Any, path: str) -> Any:
-    """Return an array or tensor as it is, a list of numbers as an array. Raises ValueError for anything else."""
+    """Return an array or tensor unchanged, and a list of numbers as an array. Raises ValueError for other values."""
     array = np.asarray(value or np.empty(0, np.int64)) if isinstance(value, list | tuple) else value
     if classify_value(array) not in _PADDED_KINDS or array.ndim == 0:
         raise ValueError(
@@ -396,9 +396,9 @@ def _check_fill(fill: float, dtype: Any, path: str) -> None:
 
 
 def make_column(value: Any, size: int, path: str = "", rules: PaddingRules | None = None) -> BatchColumn:
-    """Create a column of `size` rows for values like `value`, without adding `value`. `path` names it in errors.
+    """Create a column of `size` rows for values like `value`, without adding `value`. Errors mention `path`.
 
-    `rules` says which arrays may differ in length.
+    `rules` determine which arrays may differ in length.
 
     >>> column = make_column({"x": 1}, size=2)
     >>> column.put(0, {"x": 5})
@@ -461,7 +461,7 @@ class MappingColumn:
 
 
 class _EntryColumns:
-    """The columns of the entries of a structure that has the same ones in each item, in the same order."""
+    """The columns of a structure with the same entries in the same order in each item."""
 
     columns: list[BatchColumn]
 
@@ -532,14 +532,14 @@ class SequenceColumn(_EntryColumns):
 
 
 def collate_as_torch(samples: list[Any]) -> Any:
-    """Collate as torch's `default_collate`, but into the memory in which a batch leaves the process.
+    """Collate like torch's `default_collate`, but into the memory in which a batch leaves the process.
 
-    In a worker, torch's own function puts each tensor into a file of its own, from which it would be copied again.
+    In a worker, torch's own function puts each tensor into a separate file, from which it would be copied again.
 
     >>> collate_as_torch([{"x": 1}, {"x": 2}])
     {'x': tensor([1, 2])}
 
-    Raises what `default_collate` raises.
+    Raises the errors of `default_collate`.
     """
     import torch
     from torch.utils.data._utils.collate import collate, default_collate_fn_map

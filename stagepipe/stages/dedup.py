@@ -1,7 +1,7 @@
 """Stages that help to find near duplicates: `MinHash` of texts, `PerceptualHash` of images.
 
-They keep nothing from one item to the next, so that their results are the same after a crash and with any number of
-workers. The duplicates are found between two runs, where all hashes are there: docs/how-to/duplicates.md.
+They keep no state between items, so the results are the same after a crash and with any number of workers. To find the
+duplicates, compare all hashes between two runs: docs/how-to/duplicates.md.
 """
 
 from __future__ import annotations

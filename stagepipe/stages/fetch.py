@@ -1,4 +1,4 @@
-"""Read datasets in the workers of a source: `Fetch` turns indices into samples, `FetchShard` reads whole shards."""
+"""Reads datasets in the workers of a source: `Fetch` turns indices into samples, `FetchShard` reads whole shards."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Fetch:
 
     With `batched` (the source has a `batch_size` or a `batch_sampler`) the samples of a list of indices are collated
     into one item: by `collate_fn`, or as `stagepipe.stages.Batch` does, in outgoing shared memory. If the dataset has
-    `__getitems__`, all of them are fetched with one call. The source reads an iterable dataset itself; its samples are
-    passed on, or with `batched` collated.
+    `__getitems__`, one call fetches all of them. The source reads an iterable dataset itself; its samples are passed
+    on unchanged, or collated with `batched`.
 
     Args:
         dataset: the dataset, or in a config the path of its class or of a function that returns it, such as
             `my_data.Digits`.
         batched: whether items are lists of indices that become one batch.
-        takes_lists: whether a call has a list of items, because the stage has a `batch`. Otherwise a list is one
-            index, which a sampler has yielded: `dataset[[0, 1]]`.
-        collate_fn: called with a list of samples, as a DataLoader's is.
+        takes_lists: whether a call takes a list of items, because the stage has a `batch`. If False, a list is one
+            index from a sampler: `dataset[[0, 1]]`.
+        collate_fn: called with a list of samples, like the `collate_fn` of a DataLoader.
         worker_init_fn: called once in each worker with its number. Inside it, and in the dataset, torch's
             `get_worker_info()` describes the worker.
 
@@ -44,7 +44,7 @@ class Fetch:
     >>> Fetch([10, 20, 30], batched=True)([2, 0])
     array([30, 10])
 
-    Raises what the dataset raises, and ValueError if the samples of a batch differ in structure, shape or dtype.
+    Raises the errors of the dataset, and ValueError if the samples of a batch differ in structure, shape or dtype.
     """
 
     deferred_arguments: ClassVar = frozenset({"dataset"})
@@ -81,7 +81,7 @@ class Fetch:
 
     @property
     def fetch_together(self) -> Callable[[list[Any]], list[Any]] | None:
-        """The dataset's `__getitems__`, which takes a list of indices. None where it has none, or items are lists."""
+        """The dataset's `__getitems__`, which takes a list of indices. None if it has none, or if items are lists."""
         if self._is_batched or self._takes_lists:
             return None
         return getattr(self._dataset, "__getitems__", None)
@@ -92,7 +92,7 @@ class Fetch:
 
 
 def _draws_nothing(dataset: Any) -> bool:
-    """Whether a dataset is one of our own, not of a class derived from it, and runs no code of the user."""
+    """Whether a dataset is one of stagepipe's own classes, not a subclass, and runs no code of the user."""
     cls = type(dataset)
     return getattr(cls, "draws_nothing", False) and cls.__module__.partition(".")[0] == _OWN_PACKAGE
 
@@ -126,7 +126,7 @@ def choose_collate(collate_fn: Callable[[list[Any]], Any] | None) -> Callable[[l
 class FetchShard:
     """Iterate over an iterable dataset once for each of `shards` shards, and yield the samples.
 
-    While shard k is read, `torch.utils.data.get_worker_info()` answers `id=k` and `num_workers=shards`. So a dataset
+    While shard k is read, `torch.utils.data.get_worker_info()` returns `id=k` and `num_workers=shards`. So a dataset
     that splits itself between the workers of a DataLoader splits itself into the same parts with any number of workers.
     Without torch, `stagepipe.context().item[0]` is k.
 
@@ -134,7 +134,7 @@ class FetchShard:
         dataset: the dataset, or in a config the path of its class or of a function that returns it, such as
             `my_data.Digits`.
         shards: the number of shards. The items of the source are 0 ... `shards` - 1.
-        batch_size: collate the samples of each shard in lists of this length. None: each sample is an item.
+        batch_size: collate lists of this many samples of a shard. None: each sample is an item.
         drop_last: drop a shard's last list if it is shorter.
         collate_fn: called with a list of samples. Default: as `stagepipe.stages.Batch` does.
         worker_init_fn: called once in each worker with its number.
@@ -181,7 +181,7 @@ class FetchShard:
 
 
 class _ShardIterator(Iterator[Any]):
-    """The samples of one shard. Only while the dataset runs, `get_worker_info()` describes the shard."""
+    """The samples of one shard. `get_worker_info()` describes the shard only while the dataset runs."""
 
     def __init__(self, dataset: Any, identity: WorkerIdentity) -> None:
         self._dataset = dataset

@@ -1,7 +1,7 @@
-"""Whether a file of audio or video ends before its own structure says.
+"""Detects files of audio or video that end before their own structure says.
 
-Decoders take the end of the file for the end of the recording: of half a WAV they return half of the samples, as if
-there were no more. Most containers say in their first bytes how long they are, and an Ogg stream marks its last page.
+Decoders take the end of the file for the end of the recording: of half a WAV file they return half of the samples,
+without an error. Most containers store their length in their first bytes, and an Ogg stream marks its last page.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 _UNKNOWN_RIFF_BYTES: Final = 0x7FFF_E000
-"""A WAV written into a pipe has this length or a larger one: SoX and FFmpeg do not know it when they begin."""
+"""A WAV written to a pipe has this length or a larger one, because SoX and FFmpeg do not know the length in advance."""
 _OGG_PAGE_BYTES: Final = 65_307
-"""The largest page: 27 bytes of header, 255 lengths, and 255 times 255 bytes."""
+"""The maximum size of a page: 27 bytes of header, 255 lengths, and 255 times 255 bytes."""
 _OGG_HEADER_BYTES: Final = 27
 _OGG_END_OF_STREAM: Final = 4
 _XING: Final = re.compile(rb"(?:Xing|Info)\0\0\0([\x02\x03\x06\x07\x0a\x0b\x0e\x0f])")
 _MP3_BEGINS: Final = re.compile(rb"ID3|\xff[\xe0-\xff]")
 _XING_REACH_BYTES: Final = 4096
 _XING_TOLERANCE: Final = 100
-"""One in so many bytes may lack before an MP3 counts as cut, as for mpg123: some encoders count their tags."""
+"""An MP3 is truncated if more than one byte in this many is missing, as in mpg123: some encoders count their tags."""
 _W64_DATA: Final = b"data\xf3\xac\xd3\x11\x8c\xd1\x00\xc0\x4f\x8e\xdb\x8a"
 _ISO_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp", b"moof", b"pnot"})
 
 
 def describe_cut(source: str | io.BytesIO) -> str:
-    """Say what is missing at the end of a file, a path or the bytes; "" if nothing is, or if the format does not say.
+    """Describe the missing end of a file, a path or the bytes; "" if it is complete or the format has no length.
 
-    Formats that say it: WAV, RF64, W64, AIFF, SVX, AU, CAF, NIST, Ogg, MP3 with a Xing header, MP4, MOV, Matroska,
-    WebM, AVI. A WAV or WebM that was written into a pipe does not know its length.
+    Formats with a length: WAV, RF64, W64, AIFF, SVX, AU, CAF, NIST, Ogg, MP3 with a Xing header, MP4, MOV, Matroska,
+    WebM, AVI. A WAV or WebM that was written to a pipe does not know its length.
 
     >>> wav = b"RIFF" + struct.pack("<I", 36 + 8) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8)
     >>> describe_cut(io.BytesIO(wav + b"data" + struct.pack("<I", 8) + bytes(4)))
@@ -48,7 +48,7 @@ def describe_cut(source: str | io.BytesIO) -> str:
             if matches(head):
                 try:
                     return describe(file, length)
-                except (struct.error, LookupError, ValueError):  # not what it seemed to be: the decoder will say
+                except (struct.error, LookupError, ValueError):  # not the apparent format: the decoder raises the error
                     return ""
     return ""
 
@@ -64,7 +64,7 @@ def _read(file: BinaryIO, start: int, layout: str) -> tuple[int, ...]:
 
 
 def _iter_chunks(file: BinaryIO, start: int, length: int, order: str) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the id, the start and the declared size of each chunk of a RIFF or an AIFF."""
+    """Yield the id, the start and the declared size of each chunk of a RIFF or AIFF file."""
     while start + 8 <= length:
         file.seek(start)
         name, size = struct.unpack(f"{order}4sI", file.read(8))
@@ -125,7 +125,7 @@ def _check_caf(file: BinaryIO, length: int) -> str:
     while start + 12 <= length:
         file.seek(start)
         name, size = struct.unpack(">4sq", file.read(12))
-        if size < 0:  # the data go on to the end
+        if size < 0:  # the data continue to the end of the file
             return ""
         if cut := _describe(f"its chunk `{name.decode('latin-1')}`", length - start - 12, size):
             return cut
@@ -177,7 +177,7 @@ def _check_iso(file: BinaryIO, length: int) -> str:
         size, name = struct.unpack(">I4s", file.read(8))
         if size == 1:
             size = _read(file, start + 8, ">Q")[0]
-        if size == 0:  # it goes on to the end
+        if size == 0:  # the box continues to the end of the file
             return ""
         if cut := _describe(f"its box `{name.decode('latin-1')}`", length - start, size):
             return cut
@@ -196,7 +196,7 @@ def _check_matroska(file: BinaryIO, length: int) -> str:
         first = file.read(1)[0]
         width = 9 - first.bit_length()
         size = int.from_bytes(bytes([first & ((1 << (8 - width)) - 1)]) + file.read(width - 1))
-        if size == (1 << 7 * width) - 1:  # it is not known
+        if size == (1 << 7 * width) - 1:  # the size is unknown
             return ""
         start = file.tell() + size
         if cut := _describe("its segment", length - file.tell(), size):
@@ -223,7 +223,7 @@ _FORMATS: Final[tuple[tuple[Callable[[bytes], bool], Callable[[BinaryIO, int], s
 
 
 def check_whole(source: str | io.BytesIO, stage: str, described: str) -> None:
-    """Raise ValueError if a file ends before its structure says. `described` is the file, for the message."""
+    """Raise ValueError if a file ends before its structure says. `described` is the file's name in the message."""
     if cut := describe_cut(source):
         raise ValueError(
             f"{stage}: {described} is cut: {cut}; fetch it again, or set `truncated: keep` to take what is there"

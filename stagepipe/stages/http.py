@@ -1,4 +1,4 @@
-"""`Download`: the bytes behind a URL, by urllib3."""
+"""`Download`: fetches the content of a URL with urllib3."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Final
 from stagepipe.stages.optional_packages import check_positive, require, require_text
 
 _RETRIED_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""What may pass: a timeout, too many requests, errors of the server or of a proxy before it."""
+"""Statuses of temporary failures: a timeout, too many requests, errors of the server or of a proxy."""
 _FIRST_ERROR_STATUS: Final = 400
 _BACKOFF_FACTOR: Final = 0.25
 _MAX_PAUSE_S: Final = 30.0
 _READ_BYTES: Final = 1 << 16
 _OPEN_CONNECTIONS: Final = 64
-"""Hosts with open connections, and such connections of each."""
+"""Maximum number of hosts with open connections, and of connections per host."""
 
 
 class Download:
@@ -58,7 +58,7 @@ class Download:
         self.timeout: Final = timeout
         self.max_bytes: Final = check_positive(max_bytes, "max_bytes", "http.Download")
         self._urllib3: Any = require("urllib3", "http.Download", extra="http")
-        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each repetition
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns about each retry
         self._retry: Final = self._urllib3.Retry(
             total=None, connect=retries, read=retries, status=retries, other=retries, redirect=redirects,
             status_forcelist=_RETRIED_STATUSES, raise_on_status=False,
@@ -75,7 +75,7 @@ class Download:
             return self._fetch(require_text(url, "http.Download"))
         except exceptions.MaxRetryError as error:
             raise self._make_error(url, error.reason) from error
-        except exceptions.HTTPError as error:  # what is not repeated
+        except exceptions.HTTPError as error:  # failures that are not retried
             raise self._make_error(url, error) from error
 
     def _make_error(self, url: str, cause: Exception) -> Exception:
@@ -90,7 +90,7 @@ class Download:
         return ConnectionError(message)
 
     def _fetch(self, url: str) -> bytes:
-        """Return the body. urllib3 repeats what fails before it; what fails in it, this repeats and counts there."""
+        """Return the body. urllib3 retries failures before the body; this method retries and counts failures in it."""
         retry = self._retry
         while True:
             deadline_s = monotonic() + self.timeout
@@ -102,7 +102,7 @@ class Download:
             except self._urllib3.exceptions.HTTPError as error:
                 retry = response.retries.increment("GET", url, error=error)
             finally:
-                response.close()  # a body that was read to its end has given its connection back
+                response.close()  # a body that was read to its end has returned its connection
             retry.sleep()
 
     def _read_body(self, response: Any, url: str, deadline_s: float) -> bytes:

@@ -1,10 +1,11 @@
 """Stages for images: `Decode`, `Resize`, `Normalize`, `EncodeJpeg`.
 
-An image is a uint8 array of shape (height, width, 3) or (height, width), or a PIL image. For tensors, and for random
-augmentation, use torchvision's or albumentations' transforms themselves: docs/how-to/images.md.
+An image is a uint8 array of shape (height, width, 3) or (height, width), or a PIL image. For tensors and random
+augmentation, use the transforms of torchvision or albumentations directly: docs/how-to/images.md.
 
-`to_8_bits` is the rule for bit depths of all of them: of 16 bits the upper eight remain, and 32-bit and signed
-integers and floating point, which have no range that 8 bits hold, are refused. Pillow's `convert` clips both to white.
+`to_8_bits` defines the bit depth for all stages: 16-bit values keep the upper eight bits; 32-bit and signed integers
+and floating point are refused, because they have no range that fits 8 bits. Pillow's `convert` would clip both to
+white.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PACKAGES: Final = {
     "opencv": ("cv2", "", "opencv-python-headless"),
     "torchcodec": ("torchcodec.decoders", "torchcodec", ""),
 }
-"""The module of each backend, and the extra or the package that has it."""
+"""The module of each backend, and its extra or package."""
 _IMAGE_NDIMS: Final = (2, 3)
 _CHANNEL_COUNTS: Final = (1, 3, 4)
 
@@ -51,11 +52,11 @@ _TIFF_PHOTOMETRIC: Final = 262
 _WHITE_IS_ZERO: Final = 0
 _TIFF_SAMPLE_FORMAT: Final = 339
 _SIGNED: Final = 2
-"""Tags and values of TIFF 6.0. Pillow heeds that white is zero for 8 bits, and not for 16; the sign it never heeds."""
+"""Tags and values of TIFF 6.0. Pillow applies "white is zero" to 8 bits but not to 16, and always ignores the sign."""
 
 _TIFF_FORMATS: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _FLOAT_FORMATS: Final = (b"#?", b"v/1\x01", b"PF", b"Pf")
-"""What Radiance, OpenEXR and PFM begin with."""
+"""First bytes of Radiance, OpenEXR and PFM files."""
 _PNM_HEADER: Final = re.compile(rb"P[2356](?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+(\d+)\s")
 _FULL_RANGES: Final = (255, 65535)
 _AVIF_BRAND: Final = b"ftypavi"
@@ -106,7 +107,7 @@ class DecodeImage:
 
     def __call__(self, data: Any) -> np.ndarray:
         """Return the decoded image."""
-        open_input(data, "image.Decode")  # its errors say enough
+        open_input(data, "image.Decode")  # its errors need no addition
         try:
             return self._decode(data)  # type: ignore[no-any-return]
         except Exception as error:
@@ -128,7 +129,7 @@ class DecodeImage:
         buffer = np.frombuffer(encoded, np.uint8)
         is_avif = encoded[4:11] == _AVIF_BRAND
         _check_opencv_depth(encoded, buffer, turns=self.exif_orientation and is_avif)
-        color = cv2.IMREAD_COLOR_BGR if is_avif else cv2.IMREAD_COLOR_RGB  # of an AVIF with alpha it gives BGR as RGB
+        color = cv2.IMREAD_COLOR_BGR if is_avif else cv2.IMREAD_COLOR_RGB  # an AVIF with alpha would give BGR as RGB
         flags = color if self.mode == "RGB" else cv2.IMREAD_GRAYSCALE
         if not self.exif_orientation:
             flags |= cv2.IMREAD_IGNORE_ORIENTATION
@@ -143,7 +144,7 @@ class DecodeImage:
         from torchcodec.decoders import decode_image
 
         tensor = decode_image(read_input(data, "image.Decode"), mode=_TORCHCODEC_MODES[self.mode])
-        planes = tensor if tensor.ndim == max(_IMAGE_NDIMS) else tensor[0]  # of an animation
+        planes = tensor if tensor.ndim == max(_IMAGE_NDIMS) else tensor[0]  # the first picture of an animation
         array = planes[0] if self.mode == "L" else planes.permute(1, 2, 0).contiguous()
         return array.numpy()  # type: ignore[no-any-return]
 
@@ -312,21 +313,21 @@ def _import_backend(backend: str, stage: str) -> None:
 
 
 def to_8_bits(image: Any) -> Any:
-    """Return a PIL image with at most 8 bits a channel; it keeps its EXIF data and which value is transparent.
+    """Return a PIL image with at most 8 bits per channel; it keeps its EXIF data and its transparent value.
 
-    Pillow itself reads the upper eight of 16 bits of red, green and blue. Grey it reads as 16 bits (`I;16`), or as 32
+    Pillow itself keeps the upper eight of 16 bits of red, green and blue. It reads gray as 16 bits (`I;16`), or as 32
     (`I`) from PNG before Pillow 11 and from PGM.
 
-    Raises ValueError, with the mode, for what no 8 bits hold.
+    Raises ValueError, with the mode, for values that do not fit 8 bits.
     """
     from PIL import Image
 
     tags = getattr(image, "tag_v2", {})
     if _SIGNED in tags.get(_TIFF_SAMPLE_FORMAT, ()):
         raise ValueError(_describe_depth(f"the image has signed integers (Pillow's mode {image.mode})"))
-    if image.mode == "LAB":  # Pillow converts it to RGB, and to nothing else
+    if image.mode == "LAB":  # Pillow can convert it only to RGB
         return image.convert("RGB")
-    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):  # it warns of any other mode
+    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):  # Pillow warns for any other mode
         return image.convert("RGBA")
     if not image.mode.startswith("I;16") and (image.mode != "I" or image.format not in {"PNG", "PPM"}):
         if image.mode in {"I", "F"}:
@@ -352,10 +353,10 @@ def _describe_depth(what: str) -> str:
 
 
 def _check_opencv_depth(encoded: bytes, buffer: np.ndarray, *, turns: bool) -> None:
-    """Raise ValueError for a file that OpenCV gives 8 bits for, but others than Pillow does.
+    """Raise ValueError for a file that OpenCV decodes to different 8-bit values than Pillow.
 
-    Floating point of Radiance and OpenEXR is clipped, signed integers are halved, the colors of a TIFF multiplied by
-    its alpha, AVIF is not turned (`turns`), and the values of a PGM are not scaled to its largest.
+    OpenCV clips floating point of Radiance and OpenEXR, halves signed integers, multiplies the colors of a TIFF by its
+    alpha, does not rotate AVIF (`turns`), and does not scale the values of a PGM to its maximum.
     """
     if encoded.startswith(_FLOAT_FORMATS):
         raise ValueError(_describe_depth("the image has floating point"))

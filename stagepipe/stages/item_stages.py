@@ -1,4 +1,4 @@
-"""Stages of single items: `Filter`, `FlatMap`, and `Select`, `Rename`, `Drop` for which fields an item has."""
+"""Stages of single items: `Filter`, `FlatMap`, and `Select`, `Rename`, `Drop`, which change the fields of an item."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _refuse_async(stage: str, argument: str, function: object) -> None:
 
 
 class _FieldList:
-    """What takes a list of fields, by their names."""
+    """Base of stages that take a list of field names."""
 
     takes_whole_items: ClassVar[bool] = True
 
@@ -164,7 +164,7 @@ def _check_names(stage: str, fields: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_all(stage: str, item: Any, names: Iterable[str]) -> Mapping[Any, Any]:
-    """Return all fields of an item, which must have those with these names."""
+    """Return all fields of an item. Raises an error if one of `names` is missing."""
     values = read_fields(item)
     if values is None:
         raise TypeError(

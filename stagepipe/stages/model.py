@@ -1,6 +1,6 @@
-"""Stages that run a model: `Module`, any torch.nn.Module; `HuggingFacePipeline`, from a folder on this machine.
+"""Stages that run a model: `Module`, any torch.nn.Module; `HuggingFacePipeline`, from a local folder.
 
-They run in any worker. The module imports torch.
+They run in any worker. This module imports torch.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class HuggingFacePipeline:
 
 
 def to_columns(positional: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[list[Any]], dict[str, list[Any]]]:
-    """Return the values of each argument, one for each item. An item that is a dict gives arguments of its keys.
+    """Return the values of each argument, one per item. The keys of dict items become arguments.
 
     >>> to_columns([[{"x": 1}, {"x": 2}]], {})
     ([], {'x': [1, 2]})
@@ -180,7 +180,7 @@ def _to_lists(named: Mapping[str, Any]) -> dict[str, list[Any]]:
 def stack(values: list[Any], name: str) -> torch.Tensor:
     """Return the values of one argument as a tensor with a new first axis. `name` is for errors.
 
-    Raises ValueError for values that differ in shape, TypeError for what is neither array, tensor nor number.
+    Raises ValueError for values that differ in shape, and TypeError for values that are not arrays, tensors or numbers.
     """
     try:
         if isinstance(values[0], torch.Tensor):
@@ -200,9 +200,9 @@ def stack(values: list[Any], name: str) -> torch.Tensor:
 
 
 def select_output(output: Any, names: str | Sequence[str] | None) -> Any:
-    """Return the outputs of these names: one by itself, several as a dict, all without names.
+    """Return the outputs of these names: one by itself, several as a dict, all if `names` is None.
 
-    Raises KeyError for a name that the module does not return, with those that it does.
+    Raises KeyError for an unknown name; the error lists the known ones.
     """
     if names is None:
         return output
@@ -218,9 +218,9 @@ def select_output(output: Any, names: str | Sequence[str] | None) -> Any:
 
 
 def split_rows(output: Any, count: int, path: str = "output") -> list[Any]:
-    """Return the result of each of `count` items: arrays, in the structure that the module returned.
+    """Return the result of each of `count` items: arrays, in the structure of the module's output.
 
-    Raises TypeError for a part that is no tensor, and ValueError for one without a row for each item.
+    Raises TypeError for a part that is not a tensor, and ValueError for a part without one row per item.
     """
     if isinstance(output, torch.Tensor):
         if output.ndim == 0 or len(output) != count:

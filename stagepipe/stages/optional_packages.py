@@ -1,4 +1,4 @@
-"""Optional packages of the ready stages, and what the stages read: files or bytes."""
+"""Optional packages of the ready-made stages, and their input: files or bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_BYTES = 8
 
 
 def require(module: str, stage: str, *, extra: str = "", package: str = "") -> Any:
-    """Import what `stage` needs: it comes with the extra, or with the package of this name.
+    """Import a module that `stage` needs. Errors name the extra or the package to install.
 
     >>> require("json", "image.Normalize", package="python").__name__
     'json'
@@ -32,19 +32,19 @@ def require(module: str, stage: str, *, extra: str = "", package: str = "") -> A
 
 
 def require_text(value: Any, stage: str) -> str:
-    """Return `value` if it is a text. Raises TypeError otherwise."""
+    """Return `value` if it is a `str`. Raises TypeError otherwise."""
     if isinstance(value, str):
         return value
     raise TypeError(f"{stage}: expected a text, found {describe_value(value)}; name the field that holds it in `field`")
 
 
 def open_input(value: Any, stage: str) -> str | BytesIO:
-    """Return a path as a str, or a file over encoded bytes: `bytes`, or a one-dimensional uint8 array.
+    """Return a path as a `str`, or a file over encoded bytes: `bytes`, or a one-dimensional uint8 array.
 
     >>> open_input(b"RIFF", "audio.Decode").getvalue()
     b'RIFF'
 
-    Raises TypeError for any other value, and FileNotFoundError if there is no such file.
+    Raises TypeError for any other value, and FileNotFoundError if the file does not exist.
     """
     if isinstance(value, str | Path):
         if not Path(value).is_file():
@@ -61,13 +61,13 @@ def open_input(value: Any, stage: str) -> str | BytesIO:
 
 
 def read_input(value: Any, stage: str) -> bytes:
-    """Return the bytes of what `open_input` opens."""
+    """Return the bytes of a path or of encoded bytes."""
     source = open_input(value, stage)
     return Path(source).read_bytes() if isinstance(source, str) else source.getvalue()
 
 
 def describe_value(value: Any) -> str:
-    """Return a short description for errors: a path, the size of bytes, or type, shape and dtype.
+    """Return a short description for errors: a path, the number of bytes, or type, shape and dtype.
 
     >>> describe_value(b"abc"), describe_value(np.zeros((2, 3))), describe_value(4)
     ("3 bytes that begin with b'abc'", 'an array of shape (2, 3) and dtype float64', 'an object of type int')
@@ -83,7 +83,7 @@ def describe_value(value: Any) -> str:
 
 
 def check_choice(value: str, choices: tuple[str, ...], name: str, stage: str) -> None:
-    """Raise ValueError, with the choices, if `value` is none of them."""
+    """Raise ValueError, with the choices, if `value` is not one of them."""
     if value not in choices:
         raise ValueError(f"{stage}: {name} is {value!r}; give one of {', '.join(choices)}")
 
@@ -96,7 +96,7 @@ def check_positive(value: int, name: str, stage: str) -> int:
 
 
 def parse_size(size: Any, stage: str) -> tuple[int, int]:
-    """Return (height, width) in pixels: an int is both.
+    """Return (height, width) in pixels; an int stands for both.
 
     >>> parse_size(224, "image.Resize"), parse_size([240, 320], "image.Resize")
     ((224, 224), (240, 320))

@@ -1,7 +1,7 @@
-"""Order points: stages that turn consecutive items, in order, into groups of outputs. `Bucket` and `Shuffle` are two.
+"""Order points: stages that turn consecutive items, in order, into groups of outputs, such as `Bucket` and `Shuffle`.
 
-An order point runs in one process, and the runtime restores the items' order before it calls `add`. After a seek a
-group is repeated from its first item, so a stage must carry nothing over from one group to the next.
+An order point runs in one process, and the runtime restores the order of the items before it calls `add`. After a seek,
+a group is repeated from its first item, so a stage must not keep state from one group to the next.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class OrderPointStage(Protocol):
 
     order_point: ClassVar[bool] = True
     is_permutation: ClassVar[bool] = False
-    """Whether its outputs are exactly its input items, the same objects, in another order."""
+    """Whether the outputs are exactly the input items, the same objects, in another order."""
 
     items_per_output: ClassVar[int | str | None] = None
-    """How many items become one output: a number, or the name of the argument and attribute that holds it. None if that
-    is not fixed; then the pipeline's length is unknown."""
+    """Number of items per output, or the name of the argument and attribute that holds it. None if the number varies;
+    then the pipeline's length is unknown."""
 
     drop_last: bool = False
-    """Whether a last group that is not complete is dropped."""
+    """Whether an incomplete last group is dropped."""
 
     @abstractmethod
     def add(self, value: Any, samples: int) -> bool:
@@ -79,12 +79,12 @@ class OrderPointStage(Protocol):
 
 
 def declares_order_point(stage: object) -> bool:
-    """Return whether the class of a built stage says that it is an order point."""
+    """Return whether the class of a built stage declares an order point."""
     return getattr(type(stage), "order_point", False) is True
 
 
 def require_order_point(stage: object) -> OrderPointStage:
-    """Return `stage` if it has all of an order point. Raises TargetError otherwise."""
+    """Return `stage` if it has the full interface of an order point. Raises TargetError otherwise."""
     if isinstance(stage, OrderPointStage):
         return stage
     missing = ", ".join(
@@ -99,18 +99,18 @@ def require_order_point(stage: object) -> OrderPointStage:
 
 
 def count_items_per_output(stage: OrderPointStage) -> int | None:
-    """Return how many items become one output of a built order point; None if that is not fixed."""
+    """Return the number of items per output of a built order point; None if it varies."""
     count = stage.items_per_output
     return getattr(stage, count) if isinstance(count, str) else count
 
 
 def measure_length(item: Any, field: str | None, stage: str) -> int:
-    """Return `len` of an item or of its `field`; an integer is a length itself.
+    """Return `len` of an item or of its `field`; an integer is itself the length.
 
     >>> measure_length({"text": "abc"}, "text", "Bucket"), measure_length({"tokens": 7}, "tokens", "Bucket")
     (3, 7)
 
-    Raises KeyError if there is no such field, and TypeError for what has no length.
+    Raises KeyError if there is no such field, and TypeError for a value without a length.
     """
     value = item
     if field is not None:
@@ -171,7 +171,7 @@ class Bucket(OrderPointStage):
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:
         """Return the group's items and release them."""
-        entries = sorted(self._entries, key=lambda entry: entry[0])  # stable: items of one length keep their order
+        entries = sorted(self._entries, key=lambda entry: entry[0])  # stable: items of equal length keep their order
         self.clear()
         runs = [entries[start : start + self.size] for start in range(0, len(entries), self.size)]
         incomplete = [runs.pop()] if runs and len(runs[-1]) < self.size else []

@@ -1,7 +1,7 @@
-"""Rows of consecutive samples, stacked by field: what a worker sends `Batch` instead of one sample after another.
+"""Rows of consecutive samples, stacked by field: a worker sends them to `Batch` instead of single samples.
 
 All rows have exactly the structure, types, dtypes and shapes of the first: `Batch` checks one row and copies the others
-as a range. So a value that pickling could treat differently in a batch of rows than alone is refused: it travels alone.
+as a range. A value that might be pickled differently in rows than by itself is refused; its sample is sent by itself.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from stagepipe.core import classify_value, empty, get_field_names, is_dataclass_
 from stagepipe.stages.collating import NUMBER_DTYPES
 
 _PLAIN_TYPES: Final = frozenset({type(None), str, bytes, complex})
-"""Objects of these types are pickled without a call of anybody's code."""
+"""Pickling objects of these types runs no code of the user."""
 _SIZED_TYPES: Final = frozenset({str, bytes})
 _MAX_OBJECT_LENGTH: Final = 4096
-"""Of a text or bytes that are a row: the first row decides how many rows a chunk has, at most 384."""
+"""Maximum length of text or bytes in a row: the first row determines the number of rows in a chunk, at most 384."""
 _KEY_TYPES: Final = frozenset({str, int, bool})
 
 
 class NotStackableError(Exception):
-    """A sample cannot be a row: of these rows, or of any."""
+    """A sample does not fit these rows, or cannot be a row at all."""
 
 
 class Rows(Protocol):
-    """One entry of the structure, for all rows. Pickled as it is."""
+    """One entry of the structure, for all rows. It is pickled without conversion."""
 
     def put(self, row: int, value: Any) -> None:
-        """Copy `value` into `row`. Raises NotStackableError if it is not like the first sample's."""
+        """Copy `value` into `row`. Raises NotStackableError if it does not match the first sample's."""
         ...
 
     def get(self, row: int) -> Any:
@@ -40,13 +40,13 @@ class Rows(Protocol):
         ...
 
     def trim(self, row_count: int) -> None:
-        """Keep the first `row_count` rows. Nothing can be put after it."""
+        """Keep the first `row_count` rows. No row can be put afterwards."""
         ...
 
     def take(self, row_count: int) -> Any:
-        """Return all rows, `row_count`, as the batch that `Batch` makes of them. Afterwards it holds none.
+        """Return all `row_count` rows as the batch that `Batch` would make of them, and release them.
 
-        Received arrays stay read-only, as every input of a stage.
+        Received arrays stay read-only, like every input of a stage.
         """
         ...
 
@@ -80,7 +80,7 @@ class ArrayRows:
         """Keep the first rows."""
         self.array = self.array[:row_count]
 
-    def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
+    def take(self, row_count: int) -> Any:  # noqa: ARG002 - all rows are taken
         """Return the array of all rows."""
         array = self.array
         self.array = None
@@ -99,8 +99,8 @@ class TensorRows:
         self.shape = tuple(value.shape)
         self.tensor: Any = empty((size, *value.shape), value.dtype)
         try:
-            self.array: Any = self.tensor.numpy()  # rows are copied through NumPy: a view of a row takes torch longer
-        except TypeError:  # of a type that NumPy does not have, such as bfloat16
+            self.array: Any = self.tensor.numpy()  # for copying rows: views of rows take longer in torch
+        except TypeError:  # a type that NumPy does not have, such as bfloat16
             raise NotStackableError from None
 
     def put(self, row: int, value: Any) -> None:
@@ -109,7 +109,7 @@ class TensorRows:
             raise NotStackableError
         try:
             array = value.numpy()
-        except (TypeError, RuntimeError):  # it requires a gradient, is not dense, or not on the CPU
+        except (TypeError, RuntimeError):  # it requires a gradient, is not dense, or is not on the CPU
             array = _detach(value)
         if array.shape != self.shape or array.dtype != self.array.dtype:
             raise NotStackableError
@@ -125,7 +125,7 @@ class TensorRows:
         if row_count < len(self.tensor):
             self.tensor = self.tensor[:row_count]
 
-    def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
+    def take(self, row_count: int) -> Any:  # noqa: ARG002 - all rows are taken
         """Return the tensor of all rows."""
         tensor = self.tensor
         self.tensor = None
@@ -156,7 +156,7 @@ class NumberRows(ArrayRows):
 
 
 class ObjectRows:
-    """None, str, bytes or complex, mixed as they come. Long ones are no rows."""
+    """None, str, bytes or complex, in any mixture. Long values are refused."""
 
     __slots__ = ("objects",)
 
@@ -177,7 +177,7 @@ class ObjectRows:
         """Keep the first rows."""
         del self.objects[row_count:]
 
-    def take(self, row_count: int) -> list[Any]:  # noqa: ARG002 - it has no others
+    def take(self, row_count: int) -> list[Any]:  # noqa: ARG002 - all rows are taken
         """Return the list of all rows."""
         objects = self.objects
         self.objects = []
@@ -185,7 +185,7 @@ class ObjectRows:
 
 
 class _ContainerRows:
-    """Rows of a structure: a column for each entry."""
+    """Rows of a structure, with a column for each entry."""
 
     __slots__ = ("columns", "puts")
 
@@ -235,7 +235,7 @@ class MappingRows(_ContainerRows):
 
 
 class SequenceRows(_ContainerRows):
-    """Tuples, namedtuples or lists of one length."""
+    """Tuples, namedtuples or lists of equal length."""
 
     __slots__ = ("item_class",)
 
@@ -268,7 +268,7 @@ class SequenceRows(_ContainerRows):
 
 
 class DataclassRows(_ContainerRows):
-    """Instances of one dataclass."""
+    """Instances of the same dataclass."""
 
     __slots__ = ("item_class", "names")
 
@@ -296,7 +296,7 @@ class DataclassRows(_ContainerRows):
 
 
 def _detach(tensor: Any) -> NDArray[Any]:
-    """Return the array of a tensor that requires a gradient. Raises NotStackableError if `tensor` is another one."""
+    """Return the array of a tensor that requires a gradient. Raises NotStackableError for any other tensor."""
     try:
         return tensor.detach().numpy()  # type: ignore[no-any-return]
     except (TypeError, RuntimeError):
@@ -304,7 +304,7 @@ def _detach(tensor: Any) -> NDArray[Any]:
 
 
 def make_rows(value: Any, size: int) -> Rows:
-    """Create `size` rows for values like `value`, without adding it. Raises NotStackableError for one that goes alone.
+    """Create `size` rows for values like `value`, without adding it. Raises NotStackableError for other values.
 
     >>> rows = make_rows({"x": 1, "name": "a"}, size=2)
     >>> rows.put(0, {"x": 5, "name": "b"})
@@ -332,5 +332,5 @@ def _make_leaf_rows(value: Any, size: int) -> Rows:
 
 
 def _is_importable(cls: type) -> bool:
-    """Whether pickle finds the class in the receiving process by the name that it has here."""
+    """Whether pickle in the receiving process finds the class under its name."""
     return getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls

@@ -1,7 +1,7 @@
 """Stages for DataFrames and Arrow tables as items: `FromRows`, an order point; `ToRows`, `Apply`, `Convert`.
 
-pandas and pyarrow are imported only where a table of that kind is asked for. Any function of a table is a stage as it
-is, without a field: `uses: pandas.DataFrame.drop_duplicates`.
+pandas and pyarrow are imported only if a table of that kind is needed. Any function of a table can be a stage itself,
+without a field: `uses: pandas.DataFrame.drop_duplicates`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS: Final = ("pandas", "arrow")
 
 
 def check_kind(kind: str, stage: str) -> None:
-    """Import the package of a kind. Raises ValueError for another kind, TargetError if it is not installed."""
+    """Import the package of a kind. Raises ValueError for an unknown kind, TargetError if it is not installed."""
     check_choice(kind, _KINDS, "kind", stage)
     require("pandas" if kind == "pandas" else "pyarrow", stage, extra="table")
 
@@ -44,7 +44,7 @@ def is_table(value: Any) -> bool:
 
 
 def make_table(rows: list[Mapping[str, Any]], kind: str, schema: Mapping[str, str] | None) -> Any:
-    """Return a table of rows. `schema` gives the Arrow type of each column; without it they are inferred."""
+    """Return a table of rows. `schema` gives the Arrow type of each column; without it, types are inferred."""
     import pyarrow as pa
 
     arrow_schema = None
@@ -59,9 +59,9 @@ def make_table(rows: list[Mapping[str, Any]], kind: str, schema: Mapping[str, st
 
 
 def convert_table(value: Any, kind: str, stage: str) -> Any:
-    """Return a table as one of `kind`: a DataFrame, an Arrow table, or a dict of columns as `Batch` makes it.
+    """Convert a DataFrame, an Arrow table, or a dict of columns from `Batch` to a table of `kind`.
 
-    Raises TypeError for anything else.
+    Raises TypeError for other values.
     """
     if not (isinstance(value, Mapping) or is_table(value)):
         raise TypeError(

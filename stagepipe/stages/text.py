@@ -111,7 +111,7 @@ class Pack(OrderPointStage):
         self._token_count = 0
 
     def _get_tokens(self, item: Any) -> np.ndarray:
-        """Return a copy of the ids of an item, so that a group holds no shared memory."""
+        """Return a copy of an item's ids, so that a group holds no shared memory."""
         value = item
         if isinstance(item, Mapping):
             if self.field not in item:
@@ -149,7 +149,7 @@ class QualityFilter:
     dropped.
 
     Args:
-        filters: filters of `datatrove.pipeline.filters`, asked in this order, such as
+        filters: filters of `datatrove.pipeline.filters`, applied in this order, such as
             `[{uses: datatrove.pipeline.filters.FineWebQualityFilter}]`.
 
     >>> from datatrove.pipeline.filters import FineWebQualityFilter
@@ -157,7 +157,7 @@ class QualityFilter:
     >>> keep("Buy now\nBest price\nCheap")
     stagepipe.SKIP
 
-    Raises TargetError if datatrove is not installed, and TypeError for what is no text or no filter.
+    Raises TargetError if datatrove is not installed, and TypeError for a value that is not text or not a filter.
     """
 
     def __init__(self, filters: Sequence[Any]) -> None:
@@ -177,7 +177,7 @@ class QualityFilter:
         document = self._make_document(text=require_text(text, "text.QualityFilter"), id="")
         for each in self._filters:
             result = each.filter(document)
-            if result is False or isinstance(result, tuple):  # a tuple: False, and the reason
+            if result is False or isinstance(result, tuple):  # a tuple is False and the reason
                 return SKIP
         return document.text
 

@@ -19,7 +19,7 @@ from stagepipe.stages.optional_packages import (
 )
 
 _QUARTER_TOLERANCE: Final = 100
-"""A matrix is of quarter turns if its other numbers are smaller than those that turn by this factor."""
+"""A matrix is a quarter turn if its other numbers are smaller than the turning ones by this factor."""
 
 
 class DecodeClips:
@@ -106,7 +106,7 @@ class DecodeClips:
 
 
 class _Turn(NamedTuple):
-    """What brings a decoded frame upright: its axes swapped, then mirrored."""
+    """Operations that make a decoded frame upright: swap its axes, then mirror it."""
 
     swaps: bool = False
     upside_down: bool = False
@@ -118,10 +118,10 @@ class _Turn(NamedTuple):
 
 
 def _read_turn(frame: Any) -> _Turn:
-    """Return the turn of a frame's display matrix. Raises ValueError if it is by no quarter turns.
+    """Return the turn of a frame's display matrix. Raises ValueError unless it is a multiple of a quarter turn.
 
-    A pixel (x, y) is shown at (a x + c y, b x + d y); libavutil/display.h says the layout. PyAV's `frame.rotation` is
-    its angle, which says nothing of mirrors: a mirrored frame has the angle 180.
+    A pixel (x, y) is shown at (a x + c y, b x + d y); libavutil/display.h defines the layout. PyAV's `frame.rotation`
+    is only the angle, which does not show mirroring: a mirrored frame has the angle 180.
     """
     from av.sidedata.sidedata import Type
 
@@ -169,7 +169,7 @@ class _Clip:
         self._frames[self.count :] = self._frames[self.count - 1]
 
     def take(self) -> dict[str, Any]:
-        """Return the clip, and keep no reference to its array: it would be copied."""
+        """Return the clip, and drop the reference to its array, which would force a copy."""
         frames = self._frames
         self._frames = None
         self.count = 0
