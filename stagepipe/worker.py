@@ -1,6 +1,6 @@
 """`python -m stagepipe.worker SPEC_FD CRASH_LOG_FD LIFETIME_FD`: one worker process, on inherited descriptors.
 
-The supervisor starts it; it is not for users.
+The supervisor starts it; users do not.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`python -m stagepipe.worker_server CONNECTION_FD LIFETIME_FD CALLER_PIDFD`: the fork server of a process.
 
-The supervisor starts it; it is not for users. Each worker that it forks returns from `serve_forks` and runs here.
+The supervisor starts it; users do not. Each worker that it forks returns from `serve_forks` and runs here.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from stagepipe.core import ExitWithoutTeardown, exit_if_orphaned
 
 
 def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
-    """Serve; in a forked worker, run the worker."""
+    """Serve forks. In a forked worker, run the worker."""
     exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
-    gc.disable()  # until all is imported: an import makes little garbage, and collections take a tenth of its time
+    gc.disable()  # until all is imported: imports make little garbage, and collections take a tenth of their time
     process_exit = ExitWithoutTeardown()
     from stagepipe.runtime import install_lazy_seeding, serve_forks, worker_main
 
     install_lazy_seeding()
-    import stagepipe.sources  # noqa: F401 - most pipelines have one of them: 40 ms in each source's worker otherwise
+    import stagepipe.sources  # noqa: F401 - most pipelines use one: it would take 40 ms in each source's worker
 
     launch = serve_forks(socket.socket(fileno=connection_fd), caller_pidfd)
     for fd in (lifetime_fd, caller_pidfd):  # a worker has its own
@@ -34,7 +34,7 @@ def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
 
 
 def import_for_forks() -> None:
-    """Import, in a caller that is going to be forked, what the forks need: once, and not in each of them."""
+    """Import the modules that forks need in a caller that will be forked: once, instead of in each fork."""
     import threadpoolctl  # noqa: F401
 
     import stagepipe.sources  # noqa: F401
@@ -42,7 +42,7 @@ def import_for_forks() -> None:
 
 
 def serve_as_fork(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> NoReturn:
-    """Serve in a fork of the caller. Nothing of the caller's is touched at the end: no exit handler, no buffer."""
+    """Serve in a fork of the caller. At the end, run none of the caller's exit handlers and flush none of its files."""
     status = 1
     try:
         exit_if_orphaned(lifetime_fd)

@@ -1,8 +1,8 @@
-"""The public Python API: what a user's script imports. Runs in the user's process.
+"""The public Python API, which a user's script imports. Runs in the user's process.
 
 pipeline    `Pipeline`: a pipeline from a config or from Python objects; iterating yields its items
 options     `StageOptions`, `SourceOptions`, `SinkOptions`, `RunOptions`: keyword arguments of the Python builder
-shard_output  `ShardOutput`: the shards that sinks with workers write, and their journal
+shard_output  `ShardOutput`: the shards from sinks with workers, and their journal
 run_to_end  runs a pipeline into its sink, for `stagepipe run`, and keeps the file of `--resume`
 """
 

@@ -35,14 +35,14 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         """Use the file at `path`. If it is missing, the run starts at its beginning."""
         self._path = path
-        # One name for all runs, so a run that was killed leaves nothing that the next one would have to find.
+        # One name for all runs, so the next run overwrites the file of a killed run.
         self._partial_path = path.with_name(f".{path.name}.stagepipe-partial")
         self._last_save_s = monotonic()
         self.items_delivered: int | None = None
         """Number of items that the sink had received when the state was loaded; None if there was no state."""
 
     def load(self, pipeline: Pipeline, *, allow_changed: bool = False) -> bool:
-        """Load the state into `pipeline`. Returns False if that run is finished.
+        """Load the state into `pipeline`. Return False if that run is finished.
 
         Raises UsageError if the file cannot be written, does not hold a state, or holds the state of a different
         config; see `Pipeline.load_state_dict`.
@@ -61,7 +61,7 @@ class StateFile:
         return pipeline.epoch <= first_epoch
 
     def _read(self) -> bytes | None:
-        """Return the bytes of the file; None if it is missing."""
+        """Return the content of the file, or None if it is missing."""
         if self._path.exists() and not self._path.is_file():
             raise self._make_usage_error("this is not a file; name another one")
         try:
@@ -83,7 +83,7 @@ class StateFile:
         )
 
     def _check_writable(self) -> None:
-        """Raise UsageError if no state can be written: hours later would be too late."""
+        """Raise UsageError if no state can be written, before the run rather than hours later."""
         try:
             self._partial_path.write_bytes(b"")
             self._partial_path.unlink()
@@ -100,7 +100,7 @@ class StateFile:
             self.save(pipeline)
 
     def save(self, pipeline: Pipeline) -> None:
-        """Save the state. The sink must have received all items up to it. Raises RunError if it cannot be written."""
+        """Save the state. The sink must have received all items up to it. Raises RunError if writing fails."""
         self._last_save_s = monotonic()
         text = json.dumps(pipeline.state_dict())
         try:
@@ -121,12 +121,12 @@ def run_to_sink(
     *,
     shards: ShardOutput | None = None,
 ) -> None:
-    """Run one epoch and pass each item to the sinks, or drop it if there is none. Another thread calls `on_progress`.
+    """Run one epoch and pass each item to the sinks, if there are any. Another thread calls `on_progress`.
 
-    `state_file` holds the number of items that the sinks had received when it was loaded. It is kept up to date, from
-    before the first item on: so a run that is killed at any moment resumes with the items that its sinks have.
-    `shards` takes what the workers of sinks have written, and keeps the state instead of a file. After an interrupt
-    nothing more is saved: a resume goes on from the last save, at most half a second before.
+    `state_file` holds the number of items that the sinks had received when it was loaded. It is updated from before the
+    first item on, so a run that is killed at any moment resumes with the items that its sinks have.
+    `shards` takes the output of sinks with workers, and keeps the state instead of a file. After an interrupt, nothing
+    more is saved: a resume continues from the last save, at most half a second earlier.
     Raises RunError if the run or a sink fails.
     """
     items_delivered = None if state_file is None else state_file.items_delivered
@@ -149,12 +149,12 @@ def run_to_sink(
                 is_between_items = True
             output.finish()
             is_state_exact = True
-        except RunError:  # otherwise a sink lacks the last item that the state counts, or a save has failed
+        except RunError:  # inside an item, a sink lacks the last item that the state counts, or a save has failed
             is_state_exact = is_between_items
             raise
         finally:
             sinks.close()
-            if is_state_exact:  # an interrupt may come when the state counts an item that no sink has got yet
+            if is_state_exact:  # after an interrupt, the state may count an item that no sink has received
                 output.save()
     on_progress(pipeline.progress())
 
@@ -180,7 +180,7 @@ class _ItemOutput:
 
 
 class _PartOutput:
-    """Takes the parts of sinks with workers. Sinks in this process get their items, at least once."""
+    """Takes the parts of sinks with workers. Sinks in this process get the items of the parts, at least once."""
 
     def __init__(self, sinks: _ItemSinks, shards: ShardOutput) -> None:
         self._sinks = sinks
@@ -188,7 +188,7 @@ class _PartOutput:
         self._is_finished = False
 
     def write(self, item: Part) -> None:
-        for inner in item.read_items(copies=True):  # a sink may keep an item, which must not keep the part
+        for inner in item.read_items(copies=True):  # a sink may keep an item, which must not keep the part alive
             self._sinks.write(inner)
         self._shards.add(item)
 
@@ -200,13 +200,13 @@ class _PartOutput:
             self._shards.commit()
 
     def finish(self) -> None:
-        self._is_finished = True  # a commit after half of it would not say that the job is finished
+        self._is_finished = True  # a commit in the middle of `finish` would not mark the job as finished
         self._shards.finish()
 
 
 @contextmanager
 def _report_progress(pipeline: Pipeline, on_progress: Callable[[LiveRun], None]) -> Iterator[None]:
-    """Call `on_progress` from another thread, while the block runs."""
+    """Call `on_progress` from another thread while the block runs."""
     stop_event = threading.Event()
 
     def report_progress() -> None:
@@ -223,18 +223,18 @@ def _report_progress(pipeline: Pipeline, on_progress: Callable[[LiveRun], None])
 
 
 class _ItemSinks:
-    """The sinks that are called with each item, in this process."""
+    """The sinks that this process calls with each item."""
 
     def __init__(self, targets: Sequence[Target], pipeline: Pipeline, items_delivered: int | None) -> None:
-        """Build them. Raises RunError if one cannot be built."""
+        """Build the sinks. Raises RunError if one cannot be built."""
         self._item_number = items_delivered or 0
-        self._user_code = UserCode("sink")  # the run, its state and its files are not those of a child that it forks
+        self._user_code = UserCode("sink")  # a child that a sink forks does not own the run, its state or its files
         self._sinks: list[tuple[Callable[[Any], Any], Callable[[], Any]]] = []
         for target in targets:
             self._sinks.append(_build_sink(target, pipeline.spec.config_dir, items_delivered))
 
     def write(self, item: Any) -> None:
-        """Pass an item to all of them. Raises RunError if one fails."""
+        """Pass an item to all sinks. Raises RunError if one fails."""
         for sink, _ in self._sinks:
             try:
                 with self._user_code:
@@ -247,14 +247,14 @@ class _ItemSinks:
         self._item_number += 1
 
     def close(self) -> None:
-        """Call the `close` of each that has one."""
+        """Close each sink that has `close`."""
         for _, close_sink in self._sinks:
             with self._user_code:
                 close_sink()
 
 
 def _close_nothing() -> None:
-    """Stand in for the `close` of a sink that has none."""
+    """Replace the `close` of a sink without one."""
 
 
 def _has_start_parameter(sink_target: object, config_dir: Path | None) -> bool:
@@ -267,7 +267,7 @@ def _build_sink(
 ) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
     """Build a sink; return it and its `close`.
 
-    If it takes `start`, it gets the number of items that an earlier run delivered; nothing for a new run.
+    A sink with a parameter `start` gets the number of items that an earlier run delivered. A new run passes nothing.
     """
 
     def build() -> Any:

@@ -1,8 +1,8 @@
 """`ShardOutput`: takes the parts that the workers of sinks have written, and commits them in order, exactly once.
 
-In the main process of a run. At least every half second it makes all parts so far durable: files, then their names,
-then a record in the journal, with the state of the pipeline after the last of these parts. After a kill or a power cut,
-`resume` brings the folders and the pipeline back to that record.
+Runs in the main process of a run. At least every half second, it makes all parts so far durable: first the files, then
+their names, then a record in the journal with the state of the pipeline after the last of these parts. After a kill or
+a power failure, `resume` restores the folders and the pipeline to that record.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from stagepipe.spec import PipelineSpec, SinkSpec
 _log = logging.getLogger("stagepipe")
 
 _MAX_COMMIT_INTERVAL_S: Final = 0.5
-"""Time between commits. After a kill, this much is written again."""
+"""Maximum time between commits. After a kill, the work of this time is repeated."""
 _INTERVAL_COMMITS: Final = 20
-"""A commit waits for the disk, some milliseconds: at most a twentieth of the time of a run."""
+"""A commit waits some milliseconds for the disk. This interval limits commits to a twentieth of a run's time."""
 
 
 def has_part_sinks(spec: PipelineSpec) -> bool:
@@ -52,22 +52,22 @@ class ShardOutput:
     """The shards of all sinks of a run, and their journal. A context manager: closing releases the folders."""
 
     def __init__(self, pipeline: Pipeline, *, resume: bool = False, allow_changed: bool = False) -> None:
-        """Lock the folders, and start a new job in them, or `resume` the one of the journal.
+        """Lock the folders, and start a new job in them, or `resume` the job in the journal.
 
         Raises UsageError if a folder is in use, or is not empty and has no journal; if there is a journal and `resume`
-        is false; if `resume` is true and the config has changed, or a shard is gone, even if the job has finished.
-        Then nothing has been changed.
+        is false; if `resume` is true and the config has changed, or a shard is missing, even if the job has finished.
+        In these cases nothing is changed.
         """
         pipeline.feed_sinks()
         self._pipeline = pipeline
         self._folders: list[SinkFolder] = []
         self._opened = ExitStack()  # the folders' locks, and the journal
         self.items_delivered = 0
-        """Items in the parts so far, in earlier runs of the job too."""
-        self._items_before = 0  # in earlier runs
+        """Items in the parts so far, including earlier runs of the job."""
+        self._items_before = 0  # items in earlier runs
         self._unwritten_letters: list[DeadLetter] = []
         self.is_finished = False
-        """Whether no items are left, because an earlier run has written them all."""
+        """Whether an earlier run has written all items."""
         self._next_commit_s = monotonic()
         self._code = describe_stage_code(pipeline.spec)
         try:
@@ -100,21 +100,21 @@ class ShardOutput:
                 folder.require_whole(position, shards)
         else:
             self._resume_job(record)
-            if record.has_all_items:  # killed between the last two records
+            if record.has_all_items:  # a run was killed between its last two records
                 self._complete()
                 self.is_finished = True
 
     def _load_record(self, sinks: list[PartSink], *, resume: bool) -> JournalRecord | None:
-        """Return the record to resume; None to start a new job. Raises UsageError where neither is allowed."""
+        """Return the record to resume, or None to start a new job. Raises UsageError if neither is allowed."""
         if not sinks[0].overwrite and self._has_no_progress(len(sinks)):
-            return None  # such as after a wrong path of the source: the next run has another config
+            return None  # for example after a wrong path of the source: the next run has another config
         if resume:
             return self._journal.load(len(sinks))
         self._require_overwrite(sinks[0])
         return None
 
     def _has_no_progress(self, sink_count: int) -> bool:
-        """Whether the journal is of a job that ended before its first item, and there is nothing else."""
+        """Return whether the job ended before its first item, and the folders contain nothing else."""
         try:
             record = self._journal.load(sink_count)
         except UsageError:
@@ -141,7 +141,7 @@ class ShardOutput:
             folder.require_own(own_names)
             folder.require_unread(own_names, self._pipeline.spec.source.target.arguments)
         if self._journal.exists:
-            self._journal.delete()  # first: what it lists goes
+            self._journal.delete()  # first, because the files that it lists are deleted next
         self._letters.delete()
         for folder in self._folders:
             folder.start(recorded_names.get(folder.path.resolve(), ()))
@@ -170,7 +170,7 @@ class ShardOutput:
 
     @property
     def finished_message(self) -> str:
-        """What to say where the job was finished by an earlier run."""
+        """The message for a job that an earlier run has finished."""
         return (
             f"{self._folders[0].path}: this run has finished; to run it again, set `overwrite: true`, without --resume"
         )
@@ -180,11 +180,11 @@ class ShardOutput:
         return [folder.path for folder in self._folders]
 
     def _make_record(self, *, has_all_items: bool = False, is_finished: bool = False) -> JournalRecord:
-        """Make all parts so far durable, and return the record that says so."""
+        """Make all parts so far durable, and return a record of them."""
         commits = [folder.commit() for folder in self._folders]
         self._unwritten_letters += self._pipeline.take_dead_letters()
         self._letters.append(encode_dead_letters(self._unwritten_letters))
-        self._unwritten_letters.clear()  # an interrupted commit writes some twice, which readers leave out
+        self._unwritten_letters.clear()  # an interrupted commit writes letters twice, and readers skip duplicates
         return JournalRecord(
             state=self._pipeline.state_dict(),
             items=self.items_delivered,
@@ -197,7 +197,7 @@ class ShardOutput:
         )
 
     def count_written(self) -> tuple[int, int]:
-        """Return how many items this run has written, and how many files there are, those of earlier runs included."""
+        """Return the number of items that this run has written, and of all files, including those of earlier runs."""
         return self.items_delivered - self._items_before, sum(folder.count_files() for folder in self._folders)
 
     def add(self, part: Part) -> None:
@@ -211,26 +211,26 @@ class ShardOutput:
         self.items_delivered += part.item_count
 
     def commit_if_due(self) -> None:
-        """Commit if the last commit is long enough ago: half a second, or less where the disk is quick."""
+        """Commit if the last commit was long enough ago: half a second, or less on a fast disk."""
         if monotonic() >= self._next_commit_s:
             self.commit()
 
     def commit(self) -> None:
-        """Make all parts so far durable. The pipeline must have yielded all of them, and no more."""
+        """Make all parts so far durable. The pipeline must have yielded exactly these parts."""
         started_s = monotonic()
         self._append_record()
         ended_s = monotonic()
         self._next_commit_s = ended_s + min(_INTERVAL_COMMITS * (ended_s - started_s), _MAX_COMMIT_INTERVAL_S)
 
     def finish(self) -> None:
-        """Finish the open shards and the job: the pipeline has no more parts."""
+        """Finish the open shards and the job, when the pipeline has no more parts."""
         for folder in self._folders:
             folder.finish()
         self._append_record(has_all_items=True)
         self._complete()
 
     def _complete(self) -> None:
-        """Give the shards their last names, and finish the job. The journal must have all items."""
+        """Give the shards their final names, and finish the job. The journal must have all items."""
         for folder in self._folders:
             folder.complete()
         self._append_record(has_all_items=True, is_finished=True)
@@ -247,7 +247,7 @@ class ShardOutput:
 
 
 def build_part_sink(sink: SinkSpec, config_dir: Path | None) -> PartSink:
-    """Build a sink in this process, which makes the shards. Raises RunError."""
+    """Build a sink in this process, which makes the shards. Raises RunError, and UsageError if it is no `PartSink`."""
     built = build_sink(lambda: build_target(sink.target.uses, sink.target.arguments, config_dir))
     if isinstance(built, PartSink):
         return built
@@ -264,7 +264,7 @@ def build_sink(make: Callable[[], Any]) -> Any:
 
 
 def _get_position(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a state that says how far the run is."""
+    """Return the position in a state: the entries of its ranks."""
     return {key: value for key, value in state.items() if key.startswith("rank")}
 
 

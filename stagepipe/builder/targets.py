@@ -1,6 +1,6 @@
-"""What a caller passes to the builder: as the target of a stage, as text for messages, and as YAML.
+"""Arguments of the builder: as the target of a stage, as text for messages, and as YAML.
 
-What cannot be called, and what a config cannot name, is refused with the fix.
+Refuses objects that cannot be called or that a config cannot name, with the fix.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from stagepipe.core import (
 )
 
 _AWAITING_METHODS: Final = frozenset({"map", "map_field", "map_batches"})
-"""The methods that take an `async def`; the config says what else such a stage takes."""
+"""The methods that take an `async def`. The config checks their other restrictions."""
 _LAMBDA_NAME: Final = "<lambda>"
 
 
 @dataclass(frozen=True)
 class CallTarget:
-    """What a stage runs: `uses` and `with` of a config, and the name that the stage gets from it."""
+    """The callable of a stage: `uses` and `with` of a config, and the stage name from it."""
 
     uses: Any
     arguments: Mapping[str, Any]
@@ -52,12 +52,12 @@ class CallTarget:
         return {"uses": self.uses, "with": self.arguments} if self.arguments else {"uses": self.uses}
 
     def to_argument(self) -> Any:
-        """Return the target as an argument of a built-in stage: `where` of `Filter`."""
+        """Return the target as an argument of a built-in stage, such as `where` of `Filter`."""
         return Deferred(self.uses, self.arguments) if self.arguments or isinstance(self.uses, str) else self.uses
 
 
 def make_target(function: Any, method: str) -> CallTarget:
-    """Return the target for an argument of the builder's `method`. Raises UsageError for what cannot be called.
+    """Return the target for an argument of the builder's `method`. Raises UsageError if it cannot be called.
 
     >>> make_target(functools.partial(int, base=2), "map").name
     'int'
@@ -86,7 +86,7 @@ def make_target(function: Any, method: str) -> CallTarget:
             f".{method}({label}): `{label}` is a class whose instances are called with each item; write "
             f".{method}(defer({label}, ...)) to build one in each worker"
         )
-    if is_class_or_classmethod(function):  # `int`, `Path`, `datetime.fromisoformat`: called with each item
+    if is_class_or_classmethod(function):  # such as `int`, `Path`, `datetime.fromisoformat`: called with each item
         return CallTarget(functools.partial(function), {}, name)
     if (
         isinstance(function, functools.partial)
@@ -103,7 +103,7 @@ def is_generator_call(target: Any) -> bool:
 
 
 def get_name(function: Any) -> str:
-    """Return a stage name for a function, class, instance or import path. "" for a lambda.
+    """Return a stage name for a function, class, instance or import path; "" for a lambda.
 
     >>> get_name("./ops.py:decode"), get_name(len), get_name(lambda item: item)
     ('decode', 'len', '')
@@ -124,7 +124,7 @@ def _to_stage_name(name: str) -> str:
 
 
 def format_call(method: str, *args: Any, **options: Any) -> str:
-    """Return the text of a call, for messages: functions by name, long values shortened.
+    """Return the text of a call for messages, with functions by name and long values shortened.
 
     >>> format_call(".map", len, workers=2)
     '.map(len, workers=2)'
@@ -134,7 +134,7 @@ def format_call(method: str, *args: Any, **options: Any) -> str:
 
 
 def get_parameters(method: Callable[..., Any]) -> list[str]:
-    """Return the names of what a method takes by keyword, without its `**options`."""
+    """Return the names of a method's keyword parameters, without its `**options`."""
     parameters = inspect.signature(method).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
@@ -152,7 +152,7 @@ def format_argument(value: Any) -> str:
 
 
 class _OneLineRepr(reprlib.Repr):
-    """Shortens values, and names objects by their class, without an address."""
+    """Shortens values, and shows objects as their class without an address."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ _DEFAULT_NAME: Final = "pipeline"
 
 
 def write_calls(calls: Sequence[PythonCall]) -> str:
-    """Return the YAML of a builder's calls. Raises UsageError for what YAML cannot hold."""
+    """Return the YAML of a builder's calls. Raises UsageError for values that YAML cannot hold."""
     config: dict[str, Any] = {"name": _DEFAULT_NAME}
     sections: dict[str, Any] = {}
     for call in calls:
@@ -206,13 +206,13 @@ class _CallWriter:
         return written
 
     def _write_setting(self, key: str, value: Any) -> Any:
-        """Return a key that is not a target. A predicate without arguments is its path alone."""
+        """Return the value of a key that is not a target. A predicate without arguments is only its path."""
         written = self._write_value(value, f"`{key}`: ")
         is_path = key == "when" and callable(value) and not isinstance(value, Deferred)
         return written["uses"] if is_path else written
 
     def _write_value(self, value: Any, place: str) -> Any:
-        """Return an argument as YAML holds it. `place` names it in an error."""
+        """Return an argument as a YAML value. `place` names it in errors."""
         if isinstance(value, str):
             return str(value).replace("${", "$${")
         if value is None or type(value) in {bool, int, float}:
@@ -253,7 +253,7 @@ class _CallWriter:
 
 
 def _find_path(value: Any) -> str | None:
-    """Return the import path of a value: that of the outermost package that has it. Imports nothing."""
+    """Return the import path of a value, from the outermost package that has it. Imports nothing."""
     names = [getattr(value, attribute, None) for attribute in ("__qualname__", "__name__")]
     if isinstance(value, enum.Enum):
         module, names = type(value).__module__, [f"{type(value).__qualname__}.{value.name}"]
@@ -267,7 +267,7 @@ def _find_path(value: Any) -> str | None:
 
 
 def _find_module(value: object, name: str) -> str:
-    """Return the module of a value that does not say its own, such as `cv2.imdecode`, among those that are loaded."""
+    """Return the loaded module of a value without `__module__`, such as `cv2.imdecode`, or ""."""
     return next(
         (module for module in list(sys.modules) if module != "__main__" and has_object(module, name, value)), ""
     )

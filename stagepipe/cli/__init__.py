@@ -1,4 +1,4 @@
-"""The `stagepipe` command, in the calling process. A command reads its arguments and calls a layer below; no logic.
+"""The `stagepipe` command, in the calling process. A command reads its arguments and calls a lower layer; no logic.
 
 app        mounts the commands; hints for wrong calls
 run        `stagepipe run`

@@ -1,6 +1,6 @@
-"""The `stagepipe` command: mounts the commands. Each imports the layers below when it runs, so `--help` is fast.
+"""The `stagepipe` command: mounts the commands. Each imports lower layers only when it runs, so `--help` is fast.
 
-Wrong calls get the right spelling as a hint: a file without a command, a key of the config as an option.
+Wrong calls get a hint with the correct spelling: a file without a command, a key of the config as an option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONFIG_SUFFIXES: Final = (".yaml", ".yml")
 
 
 class CommandGroup(TyperGroup):
-    """The commands. A config in the place of a command gets the hint to run it."""
+    """The commands. A config in place of a command gets a hint to run it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""
@@ -39,11 +39,11 @@ class CommandGroup(TyperGroup):
 
 
 class ConfigCommand(TyperCommand):
-    """A command on a config. An option that it lacks, but the config has, gets the hint to write an override."""
+    """A command on a config. If an unknown option is a key of the config, the hint is to write an override."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of the command."""
-        if ctx.resilient_parsing:  # a shell completes a call that is not finished
+        if ctx.resilient_parsing:  # a shell is completing an unfinished call
             return super().parse_args(ctx, args)
         known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         for index, argument in enumerate(args):
@@ -64,13 +64,13 @@ def _complete_resume(argument: str, rest: Sequence[str]) -> str:
 
 
 def _find_value(rest: Sequence[str]) -> str:
-    """Return the value that follows an option: not another option, and not a config."""
+    """Return the value after an option, or "..." if another option, a config or nothing follows."""
     is_value = bool(rest) and not rest[0].startswith("-") and Path(rest[0]).suffix not in _CONFIG_SUFFIXES
     return rest[0] if is_value else "..."
 
 
 def _refuse_config_key(option: str, value: str) -> None:
-    """Raise UsageError with the override to write, if the config has a key of this name."""
+    """Raise UsageError with the correct override, if the config has a key of this name."""
     from stagepipe.config import find_option_key
 
     key = find_option_key(option.lstrip("-").replace("-", "_"))

@@ -1,4 +1,4 @@
-"""`stagepipe list` and `stagepipe init`: what is built in, and projects to start from."""
+"""`stagepipe list` and `stagepipe init`: the built-in sources, stages and sinks, and starter projects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def join_lines(text: str) -> str:
-    r"""Return `text` with each paragraph and each entry of a list in one line. Other indented lines stay as they are.
+    r"""Return `text` with each paragraph and each list entry in one line. Other indented lines stay unchanged.
 
     >>> join_lines("Read it.\n\nOne line\nand another.\n\n- a\n  long\n- b")
     'Read it.\n\nOne line and another.\n\n- a long\n- b'
@@ -39,11 +39,11 @@ def _join_paragraph(paragraph: str) -> str:
 
 
 _KINDS: Final = ("sources", "stages", "sinks")
-"""The members of `BuiltInKind`, in the plural and its order."""
+"""The members of `BuiltInKind`, in the plural and in its order."""
 
 
 def _complete_words(incomplete: str) -> list[str]:
-    """Return the kinds and names that begin so; called by the shell."""
+    """Return the kinds and names that begin with `incomplete`. The shell calls this."""
     from stagepipe.config import list_built_ins
 
     names = dict.fromkeys([*_KINDS, *(built_in.name for built_in in list_built_ins())])
@@ -79,7 +79,7 @@ def list_built_ins(
 
 
 def _find(words: Sequence[str]) -> tuple[list[BuiltIn], str | None]:
-    """Return what the words name, and the name among them. Raises UsageError for an unknown one."""
+    """Return the built-ins that the words select, and the name in the words, if any. Raises UsageError if unknown."""
     from stagepipe import config
 
     rest = list(words)
@@ -101,14 +101,14 @@ def _find(words: Sequence[str]) -> tuple[list[BuiltIn], str | None]:
 
 
 def _match(name: str, found: Sequence[BuiltIn]) -> list[BuiltIn]:
-    """Return those of a name: `Resize`, `image.Resize` or the whole path or its end, in any case."""
+    """Return the built-ins with a name: `Resize`, `image.Resize`, or the whole path or its end, in any case."""
     folded = name.casefold()
     exact = [b for b in found if b.name.casefold() == folded or f".{b.path}".casefold().endswith(f".{folded}")]
     return exact or [b for b in found if b.name.casefold().rpartition(".")[2] == folded]
 
 
 def _match_group(name: str, found: Sequence[BuiltIn]) -> list[BuiltIn]:
-    """Return those in a module, such as `image` or `stagepipe.stages`."""
+    """Return the built-ins in a module, such as `image` or `stagepipe.stages`."""
     prefix = f"{name.casefold()}."
     return [b for b in found if b.name.casefold().startswith(prefix) or b.path.casefold().startswith(prefix)]
 
@@ -209,9 +209,9 @@ def init(
     items: Annotated[int | None, typer.Option(min=1, help="How many items the data has. Default: by kind.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the files that are there already.")] = False,
 ) -> None:
-    """Write a pipeline to begin with: a config, its stages, a script that makes data, tests, and a schema for editors.
+    """Write a starter pipeline: a config, its stages, a script that makes data, tests, and a schema for editors.
 
-    It runs as it is, without data of your own and without a download. Exit status: 0, or 2 if a file is there already.
+    It runs without changes, your own data or a download. Exit status: 0, or 2 if a file exists already.
     """
     from stagepipe.starters import write_project
 

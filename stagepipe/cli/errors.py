@@ -1,7 +1,7 @@
-"""How a command ends: errors -> a text on stderr and an exit status; signals; streams that are closed or full.
+"""The end of a command: errors -> text on stderr and an exit status; signals; streams that are closed or full.
 
-In the calling process. stdout and stderr may be closed by a shell (`2>&-`) or full (`>/dev/full`). The first Ctrl-C,
-SIGTERM or closed terminal ends a run cleanly, the second at once.
+Runs in the calling process. A shell may have closed stdout and stderr (`2>&-`), or they may be full (`>/dev/full`). The
+first Ctrl-C, SIGTERM or closed terminal ends a run cleanly, the second one immediately.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from stagepipe.core import ConfigError, RunError, TargetError, UsageError
 
 
 def open_standard_streams() -> None:
-    """Open what is closed of the descriptors 0 to 2, or a pipe of the run would get the number and the run's texts.
+    """Open closed descriptors from 0 to 2. Otherwise a pipe of the run would get the number, and then the run's text.
 
-    What is meant for a closed stderr goes to stdout.
+    If stderr is closed, its text goes to stdout.
     """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number, which is `fd`
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is `fd`
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the exit, as stdout is
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the exit, like stdout
     if sys.stderr is None:
         sys.stderr = sys.stdout
 
 
 def print_to_stderr(text: object) -> None:
-    """Print to stderr, if it can be written: the exit status says the rest."""
+    """Print to stderr, ignoring write errors: the exit status still tells the result."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def explain_stdout_errors() -> Iterator[None]:
-    """Where stdout cannot be written, say so on stderr and exit with 1, or with the status of the error under way.
+    """If stdout cannot be written, say so on stderr and exit with 1, or with the status of the current error.
 
-    A closed pipe (`| head`) is left to typer, which exits without a word.
+    A closed pipe (`| head`) is left to typer, which exits silently.
     """
     error_under_way = sys.exc_info()[1]
     try:
@@ -63,7 +63,7 @@ def explain_stdout_errors() -> Iterator[None]:
 
 
 def _is_stdout_broken() -> bool:
-    """Whether a line more cannot be written either. What failed before may have left the buffer."""
+    """Return whether another line fails too. The failed text may have left the buffer."""
     try:
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -73,7 +73,7 @@ def _is_stdout_broken() -> bool:
 
 
 def _redirect_stdout_to_null() -> None:
-    """Python flushes stdout once more at the exit, and would fail again."""
+    """Prevent another error from Python's last flush of stdout at the exit."""
     null_fd = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_fd, sys.stdout.fileno())
     os.close(null_fd)
@@ -83,7 +83,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptedBySignal(KeyboardInterrupt):
-    """A signal arrived; `signal_number` says which."""
+    """A signal arrived; `signal_number` is its number."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
@@ -91,11 +91,11 @@ class InterruptedBySignal(KeyboardInterrupt):
 
 
 class SignalHandler:
-    """Handle the signals while it is entered.
+    """Handles signals inside its `with` block.
 
-    The first signal raises InterruptedBySignal inside an `interruptible` block. Outside of it the signal is only noted,
-    because some work must finish: closing the run, writing the report. The second signal ends the process at once; the
-    kernel then ends the workers, and nothing is left behind.
+    The first signal raises InterruptedBySignal inside an `interruptible` block. Outside of it, the signal is only
+    noted, because some work must finish: closing the run, writing the report. The second signal ends the process
+    immediately; the kernel then ends the workers, and nothing is left behind.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class SignalHandler:
         self._terminal_fds = [fd for fd in (0, 1, 2) if os.isatty(fd)]
 
     def __enter__(self) -> Self:
-        """Install the handlers, except for signals that are ignored, as under nohup."""
+        """Install the handlers, except for ignored signals, as under nohup."""
         for signal_number in _SIGNALS:
             previous_handler = signal.getsignal(signal_number)
             if previous_handler is not signal.SIG_IGN:
@@ -114,7 +114,7 @@ class SignalHandler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the handlers. After a signal they stay, so that the next one ends a process whose exit is held up."""
+        """Restore the handlers. After a signal they stay, so that the next one can end a process that hangs at exit."""
         if not self._received_signal:
             for signal_number, previous_handler in self._previous_handlers.items():
                 signal.signal(signal_number, previous_handler)
@@ -140,7 +140,7 @@ class SignalHandler:
             raise InterruptedBySignal(signal_number)
 
     def _redirect_terminal_to_null(self) -> None:
-        """The terminal is gone: writing to it would fail, and the report must still be written."""
+        """Redirect a lost terminal: writing to it would fail, and the report must still be written."""
         null = os.open(os.devnull, os.O_RDWR)
         for fd in self._terminal_fds:
             os.dup2(null, fd)
@@ -154,7 +154,7 @@ EXIT_USAGE_ERROR: Final = 2
 """Exit status: the config or the call is wrong."""
 
 EXIT_INTERRUPTED: Final = 130
-"""Exit status: interrupted, 128 + SIGINT as in shells. For another signal it is 128 + that signal's number."""
+"""Exit status: interrupted, 128 + SIGINT as in shells. For another signal, it is 128 + the signal's number."""
 
 
 @contextmanager

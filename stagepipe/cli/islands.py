@@ -1,4 +1,4 @@
-"""`stagepipe run` on an engine with a pipeline on each node, `inside: local`: one table of all of them."""
+"""`stagepipe run` with `inside: local`, a pipeline on each node: prints one table of all nodes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def run_on_islands(
     can_resume: bool,
     interruptible: AbstractContextManager[None],
 ) -> None:
-    """Run the config on all nodes of the cluster, and print how each island ended. Raises RunError if one failed.
+    """Run the config on all nodes of the cluster, and print the result of each island. Raises RunError if one failed.
 
-    `can_resume`: whether the islands keep journals, from which `--resume` goes on.
+    `can_resume` says whether the islands keep journals for `--resume`.
     """
     from stagepipe.cluster import run_islands
     from stagepipe.engine import write_dead_letters
@@ -62,7 +62,7 @@ def run_on_islands(
 
 
 def refuse_options(given: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that has been given and that islands do not have."""
+    """Raise UsageError for a given option that islands do not support."""
     reasons = {
         "--resume FILE": "the sinks with workers keep a journal on each node; write --resume without a file",
         "--trace": "each island would write its own",
@@ -132,7 +132,7 @@ def _draw(results: Sequence[IslandResult], reports: Mapping[int, Report]) -> Tab
 
 
 def _describe_amounts(reports: Sequence[Report]) -> tuple[str, ...]:
-    """Return the sums of the items and rates, and the longest time."""
+    """Return the sums of items and rates, and the longest time."""
     runs = [report.run for report in reports]
     return (
         f"{sum(run.items_in for run in runs):,}",
@@ -143,7 +143,7 @@ def _describe_amounts(reports: Sequence[Report]) -> tuple[str, ...]:
 
 
 def _raise_errors(results: Sequence[IslandResult], *, can_resume: bool) -> None:
-    """Raise the first error of an island, otherwise those of the ones that were lost."""
+    """Raise the first error of an island, or otherwise the errors of lost islands."""
     lost = [result for result in results if result.is_lost]
     for result in results:
         if result.error and not result.is_lost:

@@ -1,4 +1,4 @@
-"""`stagepipe doctor` and `stagepipe bench`: what this machine allows, and what it measures."""
+"""`stagepipe doctor` and `stagepipe bench`: check the limits of this machine, and measure its costs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Check the machine and the installation: the kernel, limits, memory, CPUs, packages, torch, CUDA, folders.
 
-    Each line has the value seen and, if something is wrong, what to do. Nothing is changed. Exit status: 0 a run can
-    start, 1 it cannot.
+    Each line shows the value and, if something is wrong, the fix. Nothing is changed. Exit status: 0 if a run can
+    start, 1 if not.
     """
     from stagepipe.machine import CheckStatus, diagnose
 

@@ -25,12 +25,12 @@ _GRAPH_SUFFIXES: Final = (".svg", ".mmd")
 
 
 def split_graph_paths(arguments: Sequence[str], *, graph: bool) -> tuple[list[str], list[Path]]:
-    """Split a command's arguments into overrides and files to draw to. Called before anything runs.
+    """Split a command's arguments into overrides and output files of graphs. Called before anything runs.
 
     >>> split_graph_paths(["seed=1", "a.svg"], graph=True)
     (['seed=1'], [PosixPath('a.svg')])
 
-    Raises UsageError for a file that cannot be drawn to.
+    Raises UsageError for a file that cannot be written as a graph.
     """
     if not graph:
         return list(arguments), []
@@ -50,7 +50,7 @@ def split_graph_paths(arguments: Sequence[str], *, graph: bool) -> tuple[list[st
 
 @contextmanager
 def probing_status() -> Iterator[None]:
-    """Show on stderr, if it is a terminal, that stages are probed: it may take a while."""
+    """Show on a stderr terminal that stages are being probed, because it may take a while."""
     if not sys.stderr.isatty():
         yield
         return
@@ -61,7 +61,7 @@ def probing_status() -> Iterator[None]:
 
 
 def print_auto_workers(pipeline: Pipeline) -> None:
-    """Print what `workers: auto` and `fuse: auto` become, on stderr because a sink may use stdout."""
+    """Print the choices for `workers: auto` and `fuse: auto` on stderr, because a sink may use stdout."""
     settings = [setting for stage in pipeline.spec.stages for setting in (stage.workers, stage.fuse)]
     if "auto" in settings or any(sink.workers == "auto" for sink in pipeline.spec.sinks):
         with probing_status():
@@ -117,7 +117,7 @@ def plan(
         bool, typer.Option("--graph", help="Draw a graph: as Mermaid text, or to each FILE.svg or FILE.mmd.")
     ] = False,
 ) -> None:
-    """Run the stages on the first few items; print what each hop and stage costs, and what would make it faster.
+    """Run the stages on the first few items; print the cost of each hop and stage, and changes that make it faster.
 
     Exit status: 0 done, 1 a stage failed, 2 wrong config or call, 130 interrupted.
     """

@@ -1,6 +1,6 @@
-"""What a run shows while it goes on: the progress bar or a line every 10 s, `--log-json`, and `stagepipe top`.
+"""The display of a running run: the progress bar or a line every 10 s, `--log-json`, and `stagepipe top`.
 
-In the calling process.
+Runs in the calling process.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 _LINE_INTERVAL_NS: Final = 10_000_000_000
-"""Time between two plain lines: 10 s, so that the log of a long run stays readable."""
+"""Time between two plain lines: long enough that the log of a long run stays readable."""
 
 
 class ProgressDisplay:
-    """Show a run's progress while it is entered.
+    """Shows a run's progress inside its `with` block.
 
-    `total` is the number of items of the source, if known; a `LiveRun` may set it later. With `quiet` nothing is
-    written. On a terminal, what is printed to stderr meanwhile stands above the display.
+    `total` is the number of source items, if known; a `LiveRun` may set it later. With `quiet`, it writes nothing. On a
+    terminal, text that is printed to stderr meanwhile appears above the display.
 
     >>> with ProgressDisplay(total=2000, quiet=False) as display:  # doctest: +SKIP
     ...     display.update(progress)
@@ -66,7 +66,7 @@ class ProgressDisplay:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Restore the terminal. The first line stays in its last state, the lines of the stages go."""
+        """Restore the terminal. The first line stays in its last state; the lines of the stages disappear."""
         if self._live is not None:
             live, self._live = self._live, None
             if self._last_progress is not None:
@@ -76,7 +76,7 @@ class ProgressDisplay:
             live.stop()
 
     def update(self, progress: LiveRun) -> None:
-        """Show the current progress. It is cheap, so call it for every new `LiveRun`."""
+        """Show the current progress. This is cheap, so call it for every new `LiveRun`."""
         if self._is_quiet:
             return
         if progress.items_total is not None:
@@ -87,7 +87,7 @@ class ProgressDisplay:
             self._last_progress = progress
             self._live.update(render_live_run(progress, "progress", self._total, fits_height=True), refresh=True)
         elif progress.elapsed_ns >= self._next_line_ns:
-            # The next multiple of 10 s, so that lines neither drift nor pile up with a slow caller.
+            # The next multiple of 10 s, so that lines neither drift nor accumulate with a slow caller.
             self._next_line_ns = (progress.elapsed_ns // _LINE_INTERVAL_NS + 1) * _LINE_INTERVAL_NS
             from stagepipe.report import format_progress_line
 
@@ -97,7 +97,7 @@ class ProgressDisplay:
 def _make_console() -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, soft_wrap=True)  # a long line of a worker is left to the terminal, which wraps it
+    return Console(stderr=True, soft_wrap=True)  # the terminal wraps long lines of workers
 
 
 def _start_live(console: Console) -> Live:
@@ -107,32 +107,32 @@ def _start_live(console: Console) -> Live:
         console=console,
         auto_refresh=False,
         vertical_overflow="crop",
-        redirect_stdout=_is_same_terminal(),  # elsewhere items may be written to stdout, and it must not be touched
+        redirect_stdout=_is_same_terminal(),  # another stdout may get items, and must not be touched
     )
     live.start()
-    # rich hides the cursor, and a run that is stopped by Ctrl-Z or killed would leave it hidden.
+    # rich hides the cursor, which would stay hidden after Ctrl-Z or a kill.
     console.show_cursor(True)
     return live
 
 
 def _is_same_terminal() -> bool:
-    """Whether stdout is the terminal of stderr: what is printed there would tear the display."""
+    """Return whether stdout is the same terminal as stderr, where printed text would break the display."""
     return sys.stdout.isatty() and os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev
 
 
 _LOGGER_NAME: Final = "stagepipe"
 _CHANGE_FIELDS: Final = ("workers", "delta")
-"""Of a record that says how a number of workers has changed."""
+"""Fields of a log record about a change in a number of workers."""
 
 
 class JsonLogStream(TextIOBase):
-    """Replaces `sys.stderr`: each printed text becomes one line of JSON, and so does each line of a worker."""
+    """Replaces `sys.stderr`. Each printed text and each line of a worker becomes one line of JSON."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._pending_text = ""
         self.printed_level = logging.INFO
-        """The level of texts that are printed from now on."""
+        """The level of all texts from now on."""
 
     def write(self, text: str) -> int:
         """Buffer a text until it ends with a newline, and write it as one line of JSON even if it has several lines."""
@@ -153,7 +153,7 @@ class JsonLogStream(TextIOBase):
         self._stream.flush()
 
     def write_record(self, record: logging.LogRecord, text: str) -> None:
-        """Write a record that the calling process has logged."""
+        """Write a log record of the calling process."""
         origin = _make_origin(record.name, getattr(record, "stage", None))
         numbers = {field: getattr(record, field) for field in _CHANGE_FIELDS if hasattr(record, field)}
         self._stream.write(_format_line(record.created, record.levelno, origin | numbers, text))
@@ -175,7 +175,7 @@ def redirect_stderr_to_json() -> Iterator[JsonLogStream]:
     json_stream = JsonLogStream(original_stderr)
     handler = _JsonLogHandler(json_stream)
     logging.getLogger().addHandler(handler)
-    change_log = logging.getLogger(f"{_LOGGER_NAME}.workers")  # each change of a number of workers is a line
+    change_log = logging.getLogger(f"{_LOGGER_NAME}.workers")  # logs each change in a number of workers
     level = change_log.level
     change_log.setLevel(logging.INFO)
     sys.stderr = json_stream
@@ -198,7 +198,7 @@ def _raise_level_on_error(stream: JsonLogStream) -> Iterator[None]:
 
 
 LogOrigin = dict[str, str | int | None]
-"""The fields of a log line that say where it comes from."""
+"""The fields of a log line that name its origin."""
 
 
 def _make_origin(logger: str, stage: str | None = None, worker: int | None = None, item: str = "") -> LogOrigin:
@@ -221,7 +221,7 @@ def _format_line(time_s: float, level: int, origin: LogOrigin, message: str) -> 
 
 
 _MAX_COMMAND_CHARS = 60
-"""Of the command line of a run in a list of runs."""
+"""Maximum characters of a run's command line in a list of runs."""
 
 
 @exit_on_error()
@@ -237,9 +237,9 @@ def top(
     ] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
 ) -> None:
-    """Watch a run of yours on this machine, also one inside a training script. Ctrl-C leaves it as it is.
+    """Watch one of your runs on this machine, even inside a training script. Ctrl-C does not affect the run.
 
-    Exit status: 0 (also when the run has ended), or 2 if no run, or more than one, is meant.
+    Exit status: 0 (even if the run has ended), or 2 if no run or more than one matches.
     """
     from stagepipe.engine import LiveFigures
 
@@ -270,7 +270,7 @@ def _print_json(looks: Iterator[LiveRun]) -> None:
 
 
 def _show_tables(looks: Iterator[LiveRun], *, is_live: bool) -> None:
-    """Draw on a terminal in one place, elsewhere one below the other."""
+    """Draw in one place on a terminal, and otherwise one table below the other."""
     from rich.console import Console
     from rich.live import Live
 
@@ -287,7 +287,7 @@ def _show_tables(looks: Iterator[LiveRun], *, is_live: bool) -> None:
 
 
 def _select_run(wanted: str | None) -> AttachedRun:
-    """Return the run that is meant. Raises UsageError if none is, or several are."""
+    """Return the run with that name or process. Raises UsageError if there is none, or more than one."""
     from stagepipe.runtime import find_runs
 
     found = find_runs()

@@ -1,4 +1,4 @@
-"""`stagepipe report`, and how other commands check report paths, write and print reports."""
+"""`stagepipe report`, and functions of other commands to check report paths and to write and print reports."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def check_report_path(path: Path) -> Path:
 
 
 def check_output_files(paths_by_option: Mapping[str, Path | None]) -> None:
-    """Raise UsageError if the file of an option is given and cannot be written."""
+    """Raise UsageError if the file of a given option cannot be written."""
     for option, path in paths_by_option.items():
         if path is not None:
             check_output_file(option, path)
 
 
 def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
-    """Raise UsageError if two of the files that a run writes are the same."""
+    """Raise UsageError if two output files of a run are the same."""
     counts = Counter(path.resolve() for path in paths if path is not None)
     for path, count in counts.items():
         if count > 1:
@@ -47,7 +47,7 @@ def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
 
 
 def write_reports(report: Report, paths: list[Path]) -> dict[Path, str]:
-    """Write the report to each path: as JSON, or as a page of HTML. Return the error of each, "" if it is written."""
+    """Write the report to each path, as JSON or HTML. Return the error for each path, or "" if it is written."""
     from stagepipe.report import render_html, to_json
 
     return {
@@ -59,9 +59,9 @@ def write_reports(report: Report, paths: list[Path]) -> dict[Path, str]:
 
 
 def write_report_file(path: Path, content: bytes) -> str:
-    """Write the file of a report. Return the error, or "" if it is written."""
+    """Write a report file. Return the error, or "" if it is written."""
     try:
-        with replace_when_written(path.resolve()) as unfinished:  # a link stays one
+        with replace_when_written(path.resolve()) as unfinished:  # a symbolic link stays one
             unfinished.write_bytes(content)
     except OSError as error:
         return f"the report {path} could not be written: {error.strerror or error}"
@@ -69,30 +69,30 @@ def write_report_file(path: Path, content: bytes) -> str:
 
 
 def raise_report_errors(errors: Iterable[str]) -> None:
-    """Raise RunError if there are any."""
+    """Raise RunError if there are any errors."""
     if found := "\n".join(filter(None, errors)):
         raise RunError(found)
 
 
 def print_report(report: Report, *, is_verbose: bool) -> None:
-    """Print the stages and the verdict, or all of the report. For a failed run two lines, because its error follows."""
+    """Print the stages and the verdict, or the whole report. A failed run prints two lines, since its error follows."""
     from stagepipe.report import render_summary
 
     print_renderable(render_summary(report) if report.run.status == "failed" else draw_report(report, is_verbose))
 
 
 def draw_report(report: Report, is_verbose: bool) -> RenderableType:
-    """Return what to print of a report."""
+    """Return the printable report, whole or in brief."""
     from stagepipe.report import render_brief, render_report
 
     return render_report(report) if is_verbose else render_brief(report, more=_MORE)
 
 
 def print_renderable(content: RenderableType) -> None:
-    """Print what rich can draw on stdout."""
+    """Print on stdout with rich."""
     from stagepipe.report import print_to_stdout
 
-    with explain_stdout_errors():  # the error that ends the run is still to be printed
+    with explain_stdout_errors():  # the error that ends the run must still be printed
         print_to_stdout(content)
 
 

@@ -137,13 +137,13 @@ def run(  # noqa: PLR0913 - one parameter per option
 
 
 def _choose_report_paths(paths: list[Path], pipeline: Pipeline) -> list[Path]:
-    """Return the files of `--report` and of the config's `report`. Raises UsageError for a wrong one."""
+    """Return the files of `--report` and of the config's `report`. Raises UsageError for an invalid file."""
     in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
     return [check_report_path(path) for path in (*paths, *(Path(path) for path in in_config if path is not None))]
 
 
 def _write_results(pipeline: Pipeline, report_paths: list[Path], *, is_quiet: bool, is_verbose: bool) -> list[str]:
-    """Write and print the report of a run that has ended. Returns an error for each file that is missing."""
+    """Write and print the report of an ended run. Return an error for each file that could not be written."""
     result = pipeline.report()
     written = write_reports(result, report_paths)
     trace_path = pipeline.written_trace
@@ -157,7 +157,7 @@ def _write_results(pipeline: Pipeline, report_paths: list[Path], *, is_quiet: bo
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:
-    """Return the file of `--resume`; None if the state is in a journal. Raises UsageError for the wrong one of both."""
+    """Return the file of `--resume`, or None if a journal has the state. Raises UsageError if it is the wrong form."""
     is_file = resume is not None and resume != Path()
     if is_file and has_journal:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""`stagepipe tune`: measures, applies the fix of the verdict, and keeps what pays."""
+"""`stagepipe tune`: measures a pipeline, applies the fix of its verdict, and keeps improvements."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def tune(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON of the schema stagepipe.tune/1.")] = False,
 ) -> None:
-    """Measure a pipeline, apply the fix of its verdict, measure again, and keep what pays, until nothing does.
+    """Measure a pipeline, apply the fix of its verdict, and keep it if it pays; repeat until no fix pays.
 
     A change is measured in at least four pairs of runs, with and without it, on the same items. It stays if the 95 %
-    interval of the ratio of the rates is above 1. Ctrl-C keeps the best so far.
+    interval of the ratio of the rates is above 1. Ctrl-C keeps the best layout so far.
 
-    The pipeline runs many times, and so do the side effects of its stages: requests to servers, files that they write.
-    Nothing else is touched: built-in sinks and `cache` write to temporary folders on the same file system.
+    The pipeline runs many times, with all side effects of its stages: requests to servers, files that they write.
+    Built-in sinks and `cache` write to temporary folders on the same file system.
 
     Exit status: 0 done, 1 a run failed, 2 wrong config or call, 130 interrupted.
     """
@@ -94,7 +94,7 @@ def _parse_time(text: str) -> float:
 
 
 def _read_to_write(config: Path) -> str:
-    """Return the text of the file. Raises UsageError if it cannot be written: before runs that take minutes."""
+    """Return the text of the file. Raises UsageError, before runs that take minutes, if it cannot be written."""
     try:
         text = config.read_bytes().decode("utf-8", "replace")
     except OSError as error:
@@ -105,7 +105,7 @@ def _read_to_write(config: Path) -> str:
 
 
 def _write(config: Path, text_before: str, changes: Sequence[str], own: Sequence[str]) -> UsageError | None:
-    """Write the changes into the file. Return the error if that is not possible: then the file is as it was."""
+    """Write the changes into the file. On failure, return the error and leave the file unchanged."""
     from stagepipe.config import edit_config
     from stagepipe.core import replace_when_written
 
@@ -124,7 +124,7 @@ def _write(config: Path, text_before: str, changes: Sequence[str], own: Sequence
 
 
 class TuneDisplay:
-    """Shows on stderr how tuning goes on: a line that changes on a terminal, and a line for each change tried."""
+    """Shows the progress of tuning on stderr: a status line on a terminal, and a line for each tried change."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
@@ -132,7 +132,7 @@ class TuneDisplay:
         self._items = 0
 
     def __enter__(self) -> Self:
-        """Begin to draw if stderr is a terminal that can draw a line again."""
+        """Start drawing if stderr is a terminal that can redraw lines."""
         if sys.stderr.isatty():
             from rich.console import Console
 
@@ -144,21 +144,21 @@ class TuneDisplay:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Remove the line."""
+        """Remove the status line."""
         if self._status is not None:
             self._status.stop()
 
     def begin_run(self, text: str) -> None:
-        """Show what runs now."""
+        """Show the current run."""
         self._label = text
         self._update(text)
 
     def show_progress(self, progress: LiveRun) -> None:
-        """Show how many items are through."""
+        """Show the number of items that are through."""
         self._update(f"{self._label}, {progress.items_done:,} items")
 
     def end_step(self, step: TuneStep) -> None:
-        """Show what came of a change."""
+        """Show the result of a change."""
         line = f"tune: {' '.join(step.change)}: {_format_ratio(step)}{', kept' if step.is_kept else ', not kept'}"
         if self._status is None:
             print_to_stderr(line)

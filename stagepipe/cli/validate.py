@@ -1,4 +1,4 @@
-"""`stagepipe validate` and `stagepipe schema`: what is wrong with a config, and what one may hold."""
+"""`stagepipe validate` and `stagepipe schema`: check a config, and print the schema of configs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def validate(
 ) -> None:
     """Check a config and this machine's limits; report all mistakes at once, each with its place. Imports no target.
 
-    A line `note:` says what this machine lacks: a package, a GPU, memory. Exit status: 0 correct, 1 not deterministic
-    or a stage failed, 2 wrong config or call, 130 interrupted.
+    A `note:` line names something that this machine lacks: a package, a GPU, memory. Exit status: 0 correct, 1 not
+    deterministic or a stage failed, 2 wrong config or call, 130 interrupted.
     """
     from stagepipe.config import find_missing_packages, find_spec_warnings, load, summarize_spec
     from stagepipe.plan import check_spec_limits
@@ -63,11 +63,11 @@ with os.fdopen(os.dup(1), "wb") as answer:
         answer.write(json.dumps(error).encode() + bytes([10]))
         answer.flush()
 """
-"""What the process of `--import` runs: a line for each target, with its error or an empty text."""
+"""The code of the `--import` process. It prints a line for each target, with its error or an empty text."""
 
 
 def _import_targets(config: Path, overrides: list[str]) -> None:
-    """Import the targets in a child process. Raises ConfigError with those that fail, each with its place."""
+    """Import the targets in a child process. Raises ConfigError with each failed target and its place."""
     from stagepipe.config import locate_targets
 
     targets = locate_targets(config, overrides)

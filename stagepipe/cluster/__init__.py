@@ -1,6 +1,6 @@
 """Islands: the same config as one local pipeline on each node of a cluster. Above `api`.
 
-islands   starts the islands, gathers what they say, and ends them; in the process of `stagepipe run`
+islands   starts the islands, gathers their progress and results, and ends them; in the process of `stagepipe run`
 
 Large arrays stay in the shared memory of their node and never enter the cluster's object store.
 """

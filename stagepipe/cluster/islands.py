@@ -1,7 +1,7 @@
 """Islands: the same config as one local pipeline on each node of a cluster, with its share of the source.
 
-The calling process finds where each writes and on which node it runs, starts them, gathers what they say, and ends
-them. An island is an actor on its node, which runs its share to its sinks.
+The calling process chooses the node and output folders of each island, starts the islands, gathers their progress and
+results, and ends them. An island is an actor on its node, which runs its share of the source into its sinks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FOLDER_NAME: Final = re.compile(r"island-(\d+)-of-(\d+)")
 
 @dataclass(frozen=True, order=True)
 class IslandFolder:
-    """The folder, below the `path` of a sink, that island `rank` of `count` writes to.
+    """The folder below a sink's `path` that island `rank` of `count` writes to.
 
     >>> str(IslandFolder(0, 2))
     'island-0-of-2'
@@ -44,12 +44,12 @@ class IslandFolder:
     count: int
 
     def __str__(self) -> str:
-        """Return its name."""
+        """Return the name of the folder."""
         return f"island-{self.rank}-of-{self.count}"
 
 
 def place_sinks(spec: PipelineSpec, rank: int, count: int) -> PipelineSpec:
-    """Return the spec of an island: each sink writes to a folder of the island's own, below its `path`."""
+    """Return the spec of an island: each sink writes to the island's own folder below its `path`."""
     return replace(spec, sinks=tuple(_place_sink(sink, IslandFolder(rank, count)) for sink in spec.sinks))
 
 
@@ -59,7 +59,7 @@ def _place_sink(sink: SinkSpec, folder: IslandFolder) -> SinkSpec:
 
 
 def get_sink_path(sink: SinkSpec) -> str:
-    """Return the `path` of a sink. Raises UsageError if it has none: all islands would write to one place."""
+    """Return the `path` of a sink. Raises UsageError without one, because all islands would write to one place."""
     path = sink.target.arguments.get("path")
     if isinstance(path, str | os.PathLike) and os.fspath(path):
         return os.fspath(path)
@@ -70,7 +70,7 @@ def get_sink_path(sink: SinkSpec) -> str:
 
 
 def list_island_folders(paths: Sequence[str], working_folder: str) -> list[frozenset[IslandFolder]]:
-    """Return the folders of islands that this machine sees below the path of each sink."""
+    """Return the island folders that this machine sees below the path of each sink."""
     return [_list_folders(Path(working_folder, path)) for path in paths]
 
 
@@ -84,23 +84,23 @@ def _list_folders(path: Path) -> frozenset[IslandFolder]:
 
 
 def make_island_folders(paths: Sequence[str], rank: int, count: int, working_folder: str) -> None:
-    """Make the folders of an island on its node, before any island runs: a missing one is then one that was lost."""
+    """Make an island's folders on its node before any island runs. A missing folder then means a lost one."""
     for path in paths:
         Path(working_folder, path, str(IslandFolder(rank, count))).mkdir(parents=True, exist_ok=True)
 
 
 def remove_empty_folders(paths: Sequence[str], rank: int, count: int, working_folder: str) -> None:
-    """Undo `make_island_folders`, where nothing has been written."""
+    """Undo `make_island_folders` where nothing has been written."""
     for path in paths:
         with suppress(OSError):
             Path(working_folder, path, str(IslandFolder(rank, count))).rmdir()
 
 
 def assign_islands(seen: Sequence[Sequence[frozenset[IslandFolder]]], path: str, *, resume: bool) -> list[int]:
-    """Return, for each island, the number of its node. `seen` has the folders that each node sees, by sink.
+    """Return the index of each island's node. `seen` has the folders that each node sees, by sink.
 
-    A new job has an island on each node. One that goes on has as many as before, each on a node that sees its folders.
-    Raises UsageError where folders of another number of islands are in the way, or one that is needed is missing.
+    A new job has an island on each node. A resumed job has as many as before, each on a node that sees its folders.
+    Raises UsageError if there are folders of another number of islands, or if a needed folder is missing.
     """
     folders = frozenset[IslandFolder]().union(*(own for by_sink in seen for own in by_sink))
     counts = sorted({folder.count for folder in folders})
@@ -138,7 +138,7 @@ def _assign_to_owners(seen: Sequence[frozenset[IslandFolder]], count: int, path:
 
 @dataclass(frozen=True, kw_only=True)
 class IslandOptions:
-    """The options of `stagepipe run` that each island takes."""
+    """The options of `stagepipe run` that apply to each island."""
 
     overrides: tuple[str, ...] = ()
     limit: int | None = None
@@ -149,7 +149,7 @@ class IslandOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class IslandRequest:
-    """What an island runs: the config by its path, which each node has, and its share of the source."""
+    """The work of an island: the path of the config, which each node has, and its share of the source."""
 
     config: str
     options: IslandOptions
@@ -161,9 +161,9 @@ class IslandRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class IslandResult:
-    """How an island ended. `error` is empty if it has finished, `is_usage_error` if it could not begin.
+    """The result of an island. `error` is empty if it has finished, `is_usage_error` is true if it could not begin.
 
-    `report` is the JSON of its report; None if it had not started, or if its node was lost.
+    `report` is the JSON of its report; None if it did not start, or if its node was lost.
     """
 
     rank: int
@@ -172,18 +172,18 @@ class IslandResult:
     is_usage_error: bool = False
     is_lost: bool = False
     was_stopped: bool = False
-    """Whether it was ended early because another island had failed."""
+    """Whether it was ended early because another island failed."""
     was_finished: bool = False
-    """Whether an earlier run of the job had written all of it already."""
+    """Whether an earlier run of the job had already written everything."""
     report: bytes | None = None
     dead_letters: tuple[DeadLetter, ...] = ()
 
 
 class Island:
-    """The actor: `run` blocks until the share is done; `get_progress` and `stop` are called meanwhile."""
+    """The actor. `run` blocks until the share is done; `get_progress` and `stop` are called meanwhile."""
 
     def __init__(self, request: IslandRequest, node: str) -> None:
-        """Take the place of the calling process: its folder, and its path of modules."""
+        """Set the folder and the module path of the calling process."""
         os.chdir(request.working_folder)
         sys.path[:0] = [path for path in request.sys_path if path not in sys.path]
         self._request = request
@@ -193,18 +193,18 @@ class Island:
         self._is_stopped = False
 
     def is_ready(self) -> bool:
-        """Answer that the actor has a place on its node."""
+        """Return True once the actor has a place on its node."""
         return True
 
     def run(self) -> IslandResult:
         """Run the share to its end. Errors are in the result."""
         try:
             was_finished = self._run()
-        except Exception as error:  # noqa: BLE001 - what is raised here would look like a lost node
-            if self._is_stopped:  # closed from another thread, at any point of its start or its run
+        except Exception as error:  # noqa: BLE001 - if it were raised, it would look like a lost node
+            if self._is_stopped:  # another thread closed the pipeline, at any point of its start or run
                 return self._make_result(was_stopped=True)
             if not isinstance(error, StagepipeError):
-                traceback.print_exc()  # to the log of the actor
+                traceback.print_exc()  # into the log of the actor
                 return self._make_result(error=f"{type(error).__name__}: {error}")
             return self._make_result(error=str(error), is_usage_error=not isinstance(error, RunError))
         return self._make_result(was_finished=was_finished, was_stopped=self._is_stopped)
@@ -245,24 +245,24 @@ class Island:
         pipeline = self._pipeline
         try:
             return pipeline.progress() if pipeline is not None and pipeline.started else None
-        except StagepipeError:  # it has just been closed
+        except StagepipeError:  # the pipeline has just been closed
             return None
 
     def identify_source(self) -> SourceIdentity | None:
-        """Return what the source reads on this node; None before it is built."""
+        """Return the source's identity on this node; None before it is built."""
         return self._source
 
     def stop(self) -> None:
-        """End the run: what is committed stays, for a resume."""
+        """End the run. Committed output stays for a resume."""
         self._is_stopped = True
         if self._pipeline is not None and self._pipeline.started:
             self._pipeline.close()
 
 
 _READY_TIMEOUT_S: Final = 120.0
-"""A scheduler starts a process in 2 to 50 s, by the load of the node."""
+"""A scheduler starts a process in 2 to 50 s, depending on the load of the node."""
 _STOP_TIMEOUT_S: Final = 20.0
-"""An island closes within seconds; after that it is killed, and what it has committed stays."""
+"""An island closes within seconds. After this time it is killed; its committed output stays."""
 _POLL_INTERVAL_S: Final = 0.5
 _ANSWER_TIMEOUT_S: Final = 5.0
 
@@ -277,12 +277,13 @@ class _StartedIsland:
 def run_islands(
     config: Path, options: IslandOptions, on_progress: Callable[[LiveRun], None] = lambda _: None
 ) -> tuple[IslandResult, ...]:
-    """Run the config as one local pipeline on each node, and return how each ended, in the order in which they did.
+    """Run the config as one local pipeline on each node, and return the results in the order in which islands ended.
 
-    Each has its share of the source (item i goes to island i % count) and writes to folders of its own. An island whose
-    stage fails ends all others. One whose node is lost does not: the others go on to their end. An interrupt ends all.
+    Each island has its share of the source (item i goes to island i % count) and writes to its own folders. If a stage
+    fails on one island, all others end. If a node is lost, the other islands continue to their end. An interrupt ends
+    all islands.
 
-    Raises ConfigError and UsageError, before anything starts, for what the config or the cluster does not allow.
+    Raises ConfigError and UsageError, before anything starts, if the config or the cluster does not support the run.
     """
     spec = load(config, list(options.overrides))
     if options.resume and not has_part_sinks(spec):
@@ -325,7 +326,7 @@ def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Cl
     except BaseException:
         _kill(cluster, islands)
         if not options.resume:
-            with suppress(RunError):  # the first error is the one to tell
+            with suppress(RunError):  # the first error is the one to report
                 _change_folders(remove_empty_folders, spec, own_nodes, cluster)
         raise
     return islands
@@ -341,7 +342,7 @@ def _require_free_cpus(cluster: Cluster) -> None:
 
 
 def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: Cluster, *, resume: bool) -> list[int]:
-    """Return, for each island, the number of its node: by the folders of an earlier run, which are on their nodes."""
+    """Return the index of each island's node. Folders of an earlier run decide, because they are on their nodes."""
     all_paths = [get_sink_path(sink) for sink in spec.sinks]
     if not all_paths:
         return list(range(len(nodes)))
@@ -356,7 +357,7 @@ def _change_folders(
     nodes: Sequence[ClusterNode],
     cluster: Cluster,
 ) -> None:
-    """Make or remove the folders of the sinks that keep journals. `nodes`: that of each island."""
+    """Make or remove the folders of sinks with a journal. `nodes` has the node of each island."""
     if not (paths := _list_journal_paths(spec)):
         return
     asked = [
@@ -375,9 +376,9 @@ def _ask_nodes(cluster: Cluster, asked: Sequence[Any], nodes: Sequence[ClusterNo
 
 
 def _take_answers(cluster: Cluster, asked: Mapping[Any, str], failure: str) -> list[Any]:
-    """Return all answers. `asked` has the place of each, `failure` says what those do that do not come.
+    """Return all answers. `asked` names the place of each, and `failure` describes missing answers.
 
-    Raises RunError for an error, and for an answer that does not come.
+    Raises RunError for an error, and for a missing answer.
     """
     ready, missing = cluster.wait(list(asked), len(asked), _READY_TIMEOUT_S)
     answers: dict[Any, Any] = {}
@@ -399,7 +400,7 @@ def _gather(
     sources = _Sources(islands)
     results: list[IslandResult] = []
     progress: dict[int, LiveRun] = {}
-    """By rank: an island that has ended counts with what it said last."""
+    """By rank. An island that has ended keeps its last figures."""
     stop_at_s: float | None = None
     try:
         while waiting:
@@ -426,9 +427,9 @@ def _gather(
 
 
 class _Sources:
-    """What the source of each island reads, once it is known.
+    """The source identities of the islands, as they become known.
 
-    An island counts the items of its own node: where a node sees other data, items are lost or come twice.
+    An island counts the items of its own node. If nodes saw different data, items would be lost or repeated.
     """
 
     def __init__(self, islands: Sequence[_StartedIsland]) -> None:
@@ -436,12 +437,12 @@ class _Sources:
         self._known: tuple[_StartedIsland, SourceIdentity] | None = None
 
     def compare(self, cluster: Cluster, running: Sequence[_StartedIsland]) -> None:
-        """Ask the running islands that have not told. Raises RunError, with both nodes, if two have other data."""
+        """Ask running islands with an unknown source. Raises RunError, with both nodes, if two sources differ."""
         asked = {each.actor.identify_source.remote(): each for each in self._unknown if each in running}
         for reference in cluster.wait(list(asked), len(asked), _ANSWER_TIMEOUT_S)[0]:
             try:
                 source: SourceIdentity | None = cluster.get(reference)
-            except RunError:  # its node is lost, which `run` tells
+            except RunError:  # its node is lost, which `run` reports
                 continue
             if source is not None:
                 self._unknown.remove(asked[reference])
@@ -462,7 +463,7 @@ class _Sources:
 
 
 def _take_result(cluster: Cluster, island: _StartedIsland, reference: Any) -> IslandResult:
-    """Return what an island says of its end, or that its node has taken it along."""
+    """Return the result of an island, or a result that says that its node was lost."""
     rank, node = island.rank, island.node.address
     try:
         result: IslandResult = cluster.get(reference)
@@ -482,7 +483,7 @@ def _ask_for_progress(cluster: Cluster, islands: Sequence[_StartedIsland]) -> di
     for reference in answered:
         try:
             progress: LiveRun | None = cluster.get(reference)
-        except RunError:  # its node is lost, which `run` tells
+        except RunError:  # its node is lost, which `run` reports
             continue
         if progress is not None:
             progress_by_rank[asked[reference]] = progress

@@ -1,7 +1,7 @@
-"""Projects to begin with, for `stagepipe init`: a config, its stages, a script that makes data, and tests.
+"""Starter projects for `stagepipe init`: a config, its stages, a script that makes data, and tests.
 
-Runs in the process of the command. `templates/` has the files of each kind, with `@NAME@` and `@ITEMS@` to fill in;
-`.txt`, as they are no modules of ours.
+Runs in the process of the command. `templates/` has the files of each kind, with the placeholders `@NAME@` and
+`@ITEMS@`. They end in `.txt` because they are not modules of this package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUFFIX: Final = ".txt"
 
 
 class StarterKind(Enum):
-    """What the items of a starter project are; each has a folder of templates."""
+    """The kind of a starter project's items. Each kind has a folder of templates."""
 
     IMAGE = "image"
     TEXT = "text"
@@ -38,12 +38,12 @@ class StarterKind(Enum):
 _ITEMS: Final = {StarterKind.IMAGE: 600, StarterKind.TEXT: 2000, StarterKind.TABLE: 20_000}
 """Enough items for a report that names a bottleneck, few enough for a first run of seconds."""
 _EXTRAS: Final = {StarterKind.IMAGE: ("PIL", "image")}
-"""The module that a kind needs besides stagepipe's own, and the extra that has it."""
+"""A module that a kind needs in addition to stagepipe's own, and the extra that installs it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StarterProject:
-    """A project that was written: its folder, its files, and the command that installs what it lacks, or ""."""
+    """A written project: its folder, its files, and the command that installs a missing package, or ""."""
 
     folder: Path
     file_names: tuple[str, ...]
@@ -51,10 +51,10 @@ class StarterProject:
 
 
 def write_project(folder: Path, kind: StarterKind, *, items: int | None = None, force: bool = False) -> StarterProject:
-    """Write the files of a kind into `folder`, which is created if it is missing. `items` is how many the data has.
+    """Write the files of a kind into `folder`, which is created if it is missing. `items` is the size of the data.
 
-    Nothing else in the folder is touched. Raises UsageError, before anything is written, for a file that is there
-    (without `force`), and for a folder that cannot be written.
+    No other file in the folder changes. Raises UsageError, before writing, for an existing file (without `force`) and
+    for a folder that cannot be written.
     """
     texts = {**_fill_templates(kind, _make_name(folder), items or _ITEMS[kind]), _SCHEMA_NAME: _write_schema()}
     present = [name for name in texts if os.path.lexists(folder / name)]
@@ -90,13 +90,13 @@ def _fill_templates(kind: StarterKind, name: str, items: int) -> Mapping[str, st
 
 
 def _write_schema() -> str:
-    from stagepipe.config import build_json_schema  # heavy: the command line asks only for the kinds
+    from stagepipe.config import build_json_schema  # slow to import, and the command line needs only the kinds
 
     return f"{json.dumps(build_json_schema(), indent=2)}\n"
 
 
 def _make_name(folder: Path) -> str:
-    """Return the name of the folder as one of a pipeline.
+    """Return the name of the folder as a valid pipeline name.
 
     >>> _make_name(Path("/tmp/my photos"))
     'my-photos'

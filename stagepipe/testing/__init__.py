@@ -1,9 +1,9 @@
-"""Support for tests of pipelines and of stagepipe itself. In the caller's process; crash points act in the workers.
+"""Support for tests of pipelines and of stagepipe itself. Runs in the caller's process; crash points act in workers.
 
-stage_runs     run_stage: runs one stage on a few items, for the tests of your own stages
-scaling        scaling_policy: lets a test decide when workers come and go
-crash_points   worker_start_hook: runs a function in each worker that starts; crash_workers_at: workers that kill
-               themselves between two steps of the protocol
+stage_runs     run_stage: runs one stage on a few items, for tests of your own stages
+scaling        scaling_policy: lets a test decide when workers are added and removed
+crash_points   worker_start_hook: runs a function in each worker that starts; crash_workers_at: kills workers
+               between two steps of the protocol
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,13 @@
 """Crash points: a worker kills itself between two named steps of the protocol. For tests only.
 
-A specification is a list of `point:passage:process`, separated by spaces. For example, in
-`send.after:17:decode/0 seek.before:1:*` worker 0 of `decode` dies of SIGKILL after it has written its 17th packet, and
-every worker dies before it enters its first seek. Only the first worker in a slot dies, because otherwise its
-successors would die as well. A fourth part selects another incarnation: `:1` the second worker, `:*` all of them.
+A specification is a list of `point:passage:process`, separated by spaces. For example, with
+`send.after:17:decode/0 seek.before:1:*`, worker 0 of `decode` dies of SIGKILL after it has written its 17th packet, and
+every worker dies before it enters its first seek. By default only the first worker in a slot dies, because otherwise
+its successors would die too. A fourth part selects another incarnation: `:1` the second worker, `:*` all of them.
 
 `crash_workers_at` runs in the caller's process. It sets the start hook of the workers to `arm_crash_points`, which
-replaces methods inside the worker. Workers without the hook import nothing of this module. `worker_start_hook` names
-any function for the workers to call.
+replaces methods inside the worker. Workers without the hook do not import this module. `worker_start_hook` sets any
+function as the hook.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from stagepipe.transport.sender import Sender
 
 @contextlib.contextmanager
 def worker_start_hook(target: str, argument: str = "") -> Iterator[None]:
-    """Let each worker that starts inside this context call `target` once, before it connects to the supervisor.
+    """Make each worker that starts inside this context call `target` once, before it connects to the supervisor.
 
     `target` is "package.module:function" and must be importable in the worker. It is called with the worker's
-    `WorkerSpec`; `argument` is its `start_hook_argument`. Successors of workers that die call it too. An error that
-    it raises ends the worker. Contexts nest: the inner hook replaces the outer one.
+    `WorkerSpec`; `argument` is its `start_hook_argument`. Successors of dead workers call it too. An error in `target`
+    ends the worker. Contexts nest: the inner hook replaces the outer one.
 
     >>> with worker_start_hook("my_tests.hooks:print_spec", "verbose"):
     ...     pass  # run a pipeline here
@@ -59,7 +59,7 @@ def worker_start_hook(target: str, argument: str = "") -> Iterator[None]:
 
 
 class CrashPoint(NamedTuple):
-    """A method of one or more owners (classes, or a module). The worker dies before or after a call of it."""
+    """A method of one or more owners (classes or a module). The worker dies before or after a call to it."""
 
     owners: tuple[Any, ...]
     method: str
@@ -82,13 +82,13 @@ _ROLE_TYPES = (SourceRole, StageRole, OrderPointRole)
 
 CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     "read.after": CrashPoint((receiver,), "unpack", is_after=True),  # this process has the only copy of a packet
-    "open.after": CrashPoint((Receiver,), "receive", is_after=True),  # views of its arrays exist
+    "open.after": CrashPoint((Receiver,), "receive", is_after=True),  # views of the packet's arrays exist
     **_before_and_after("call", (StageRunner,), "call"),
     **_before_and_after("call_many", (StageChain,), "push_batch"),
     **_before_and_after("take", (SharedMemoryPool,), "allocate"),
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),
     "pack.after": CrashPoint((Packer,), "pack_entry", is_after=True),
-    "hold.after": CrashPoint((HopOutput,), "add", is_after=True),  # perhaps with items that only this process has
+    "hold.after": CrashPoint((HopOutput,), "add", is_after=True),  # only this process may have the items
     **_before_and_after("send", (Sender,), "_write_packet"),
     "fragment.before": CrashPoint((sender,), "split_into_fragments", is_after=False),
     **_before_and_after("release", (ReleasePipes,), "_send_to"),
@@ -117,7 +117,7 @@ class _CrashRule(NamedTuple):
     incarnation: str
 
     def matches(self, spec: WorkerSpec) -> bool:
-        """Whether the rule is for this worker."""
+        """Return whether the rule is for this worker."""
         name = f"{spec.plan.name}/{spec.worker}"
         return self.process in {"*", name} and self.incarnation in {"*", str(spec.incarnation)}
 
@@ -131,7 +131,7 @@ def _parse_rule(entry: str) -> _CrashRule:
 
 @contextlib.contextmanager
 def crash_workers_at(specification: str) -> Iterator[None]:
-    """Let workers that start inside this context die at the crash points of `specification`.
+    """Make workers that start inside this context die at the crash points of `specification`.
 
     Raises ValueError for a crash point that does not exist.
 
@@ -145,7 +145,7 @@ def crash_workers_at(specification: str) -> Iterator[None]:
 
 
 def arm_crash_points(spec: WorkerSpec) -> None:
-    """Arm the crash points that `spec.start_hook_argument` names for this worker. The start hook of the workers."""
+    """Arm this worker's crash points from `spec.start_hook_argument`. This is the start hook of the workers."""
     for entry in spec.start_hook_argument.split():
         rule = _parse_rule(entry)
         if rule.matches(spec):
@@ -165,9 +165,9 @@ def _make_countdown(passage_count: int) -> Callable[[], None]:
 
 
 def find_defining_owners(point: CrashPoint) -> list[Any]:
-    """Return the owners that define the method themselves; the others inherit it from one of these.
+    """Return the owners that define the method themselves; the others inherit it from them.
 
-    Raises AttributeError where no owner defines the method, or where one does not have it: its name is stale.
+    Raises AttributeError if no owner defines the method, or if one does not have it: then its name is outdated.
     """
     without = [owner.__name__ for owner in point.owners if not hasattr(owner, point.method)]
     defining = [owner for owner in point.owners if point.method in vars(owner)]
@@ -202,7 +202,7 @@ def _wrap_call(
 def _wrap_fragments(
     original: Callable[..., Iterator[Any]], point: CrashPoint, count_passage: Callable[[], None]
 ) -> Callable[..., Any]:
-    """Wrap the generator of fragments: each fragment is a passage."""
+    """Wrap the generator of fragments. Each fragment is a passage."""
     del point
 
     def iterate(*arguments: Any) -> Iterator[Any]:

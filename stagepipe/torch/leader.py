@@ -674,7 +674,6 @@ _MAX_REASON_CHARS = 8 << 10
 """Maximum characters of an error in a refusal, which must fit in one message between ranks."""
 
 
-
 def _send_welcome(connection: RankConnection, memory_handle: MemoryHandle, pipe_fd: int) -> None:
     arena_numbers = sorted(memory_handle.arena_fds)
     fds: Sequence[int] = [
