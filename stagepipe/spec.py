@@ -78,7 +78,7 @@ class Capabilities:
 
 
 class EngineOption(NamedTuple):
-    """An option of an engine: its JSON Schema, what it accepts, and the error message for anything else."""
+    """An option of an engine: its JSON Schema, a test for accepted values, and the message for other values."""
 
     schema: Mapping[str, Any]
     accepts: Callable[[Any], bool]
@@ -99,7 +99,7 @@ class EngineDeclaration:
     """Options for an example in error messages."""
 
     def get_capabilities(self, options: Mapping[str, Any]) -> Capabilities:
-        """Return what the engine can do with these options, which may contain mistakes."""
+        """Return the capabilities of the engine with these options, which may contain mistakes."""
         del options
         return self.capabilities
 
@@ -144,7 +144,7 @@ def list_engines() -> list[EngineDeclaration]:
 
 
 def get_capabilities(spec: EngineSpec) -> Capabilities:
-    """Return what the engine of a spec can do.
+    """Return the capabilities of the engine of a spec.
 
     >>> get_capabilities(EngineSpec()).resumes_in_mid_epoch
     True
@@ -155,7 +155,7 @@ def get_capabilities(spec: EngineSpec) -> Capabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesSpec:
-    """What a cluster reserves for each worker of a stage; None: a share of the CPUs, and no GPU."""
+    """Resources that a cluster reserves for each worker of a stage; None: a share of the CPUs, and no GPU."""
 
     cpus: float | None = None
     gpus: float | None = None
@@ -277,8 +277,8 @@ def _make_key_field(field: dataclasses.Field[Any], hint: Any, info: ConfigKey) -
 class Target:
     """The code to run: an import path and its arguments.
 
-    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets `{"uses": ...,
-    "with": ...}` at any depth. The worker builds them, innermost first. A mapping with the key `uses` is always a
+    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets at any depth,
+    `{"uses": ..., "with": ...}`. The worker builds them, innermost first. A mapping with the key `uses` is always a
     nested target.
 
     >>> Target("pkg.ops.resize", {"size": 224}).label
@@ -666,7 +666,7 @@ class PipelineSpec:
 
     `max_skipped` is a count (int) or a fraction (float, 0.01 for 1%). `config_sha256` covers the whole config,
     `source_sha256` only the keys that determine the source's items. `uses_torch`: a target imports torch.
-    `forks_caller`: the workers are forks of the caller, and have its objects without sending them.
+    `forks_caller`: the workers are forks of the caller, so they have its objects without a transfer.
     """
 
     name: Annotated[

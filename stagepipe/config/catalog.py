@@ -1,7 +1,7 @@
 """Lists the built-in sources, stages and sinks with their arguments, from their source files. Imports none.
 
 A source or sink is a lower-case alias in the interface of its package. A stage is a class that is called with items or
-is an order point. It stands in the interface, or in another module of the package (the ready stages).
+is an order point. The interface defines it, or another module of the package (the ready stages).
 """
 
 from __future__ import annotations

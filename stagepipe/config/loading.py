@@ -303,7 +303,7 @@ def _to_setting_node(key: str, value: Any, location: SourceLocation) -> Node:
 
 
 def _to_argument_node(value: Any, location: SourceLocation) -> Node:
-    """Return the node of an argument. Only containers of a `Deferred` become nodes; all other values stay whole."""
+    """Return the node of an argument. Only containers of a `Deferred` become nodes; other values stay unchanged."""
     if isinstance(value, Deferred):
         target = {"uses": ScalarNode(value.target, location)}
         arguments = _to_setting_node(_ARGUMENTS_KEY, value.arguments, location)

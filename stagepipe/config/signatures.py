@@ -1,6 +1,6 @@
 """Reads the parameters of a function or class from its source, with the plain values that they accept. Checks values.
 
-It decides only what the source shows. Imports nothing; runs in the process that loads the config.
+Decides only what the source shows. Imports nothing; runs in the process that loads the config.
 """
 
 from __future__ import annotations

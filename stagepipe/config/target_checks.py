@@ -303,7 +303,7 @@ class CallCheck:
             yield self.location.make_problem(f"`{self.label}` needs the argument `{parameter.name}`", hint)
 
     def _write_call(self, name: str, *, is_nested: bool) -> str:
-        """Write the code or config that gives the target an argument."""
+        """Write the config or the code that sets an argument of the target."""
         if self.location.call:
             maker = "functools.partial" if self.callee.kind is CalleeKind.FUNCTION else "defer"
             call = f"{maker}({self.label}, {name}=...)"

@@ -138,9 +138,7 @@ class BatchIterator(Iterator[list[Any]]):
         return self
 
     def __next__(self) -> list[Any]:
-        pulled = map(
-            next, repeat(self.samples)
-        )  # `iter` once more could start a dataset that is its own iterator again
+        pulled = map(next, repeat(self.samples))  # another `iter` could restart a dataset that is its own iterator
         batch = list(islice(pulled, self._size))
         if not batch or (self._drop_last and len(batch) < self._size):
             raise StopIteration

@@ -74,7 +74,7 @@ class KeptFiles:
         return get_cache_dir() / self._folder / name
 
     def write(self, name: str, write: Callable[[Path], object], *, mode: int = 0o600) -> None:
-        """Write a file with `write` and move it to its place as a whole. Raises OSError if it cannot be kept."""
+        """Write a file with `write` and move it into place when it is complete. Raises OSError if it cannot be kept."""
         path = self._locate(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_unused(path.parent)

@@ -129,18 +129,18 @@ _log = logging.getLogger("stagepipe")
 
 _MODULES_OF_READ_ONCE_ITERATORS: Final = frozenset({"builtins", "itertools"})
 _MAX_STATE_BYTES: Final = 1 << 20
-"""The worker sends the state to the caller a few times per second, and every saved state of the pipeline has it."""
+"""The state travels to the caller a few times per second and is part of every saved state of the pipeline."""
 
 
 class PassedStream:
-    """A stream that passes on the samples of another, its `stream`."""
+    """A stream that passes on the samples of another stream, `stream`."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
 
 
 class StatefulPassedStream(PassedStream):
-    """A PassedStream of a stream that saves and loads its state."""
+    """A PassedStream whose stream saves and loads its state."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's state."""
@@ -148,15 +148,15 @@ class StatefulPassedStream(PassedStream):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state of the stream: the next iteration starts there."""
+        """Load a state of the stream. The next iteration starts there."""
         self.stream = load_into_copy(self.stream, state)
 
 
 def _is_own_iterator(iterator: Any, stream: Any) -> bool:
-    """Whether a stream's `__iter__` returns the stream itself, also where others pass on its samples."""
+    """Whether a stream's `__iter__` returns the stream itself, also if a PassedStream passes on its samples."""
     while isinstance(stream, PassedStream):
         stream = stream.stream
-    return iterator is stream or getattr(iterator, "samples", None) is stream  # of batches of samples
+    return iterator is stream or getattr(iterator, "samples", None) is stream  # unwraps a BatchIterator
 
 
 class StreamPosition:

@@ -197,7 +197,7 @@ class ExitWithoutTeardown:
 
 
 class TextPattern(NamedTuple):
-    """A regular expression, or a text that must be equal if `flags` is None: `-W` creates such filters."""
+    """A regular expression, or a text that must be equal if `flags` is None. `-W` creates both."""
 
     text: str
     flags: int | None
@@ -263,7 +263,7 @@ def _name_class(cls: type) -> str:
 
 
 def _find_category(name: str) -> type:
-    """Return a builtin category, or a class that stands for any other: importing the other one may take seconds."""
+    """Return a builtin category, or a stand-in class for any other, because importing that may take seconds."""
     module, _, qualname = name.partition(":")
     if module == "builtins":
         return getattr(builtins, qualname)  # type: ignore[no-any-return]
@@ -308,7 +308,7 @@ def watch_torch_use() -> None:
 
 
 def get_used_torch(name: str = "torch") -> Any:
-    """The module `torch`, or one of its modules, if it is imported and used; else None. Does not count as a use.
+    """Return the module `torch`, or one of its modules, if it is imported and used; otherwise None. This is not a use.
 
     >>> get_used_torch("torch.no_such_module") is None
     True

@@ -45,7 +45,7 @@ class SourceIdentity(msgspec.Struct, frozen=True):
     def find_difference(self, other: SourceIdentity) -> Literal["", "items", "files"]:
         """Return the difference that shows other data behind the same source: the number of items, or the files.
 
-        Files that one side does not know make no difference, and neither do times: copies have other times.
+        Files that one side does not know make no difference. Times make none either, because copies have other times.
         """
         if self.items != other.items:
             return "items"

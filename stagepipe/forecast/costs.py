@@ -132,7 +132,7 @@ _MIN_STAGE_ITEMS = 2
 
 
 def find_missing_items(record: RunRecord) -> str:
-    """Say why a probe allows no forecast; empty if it does."""
+    """Explain why a probe allows no forecast; empty if it does."""
     if record.items_in >= _MIN_PROBED_ITEMS:
         return ""
     if _was_cut_short(record):
@@ -166,7 +166,7 @@ def drop_stages(record: RunRecord, names: Collection[str]) -> RunRecord:
 
 
 def describe_unseen(record: RunRecord, names: tuple[str, ...], probed_s: float) -> str:
-    """Say which stages saw no item, and within how many items and how much time.
+    """Describe the stages that saw no item, and the items and time of the probe.
 
     >>> describe_unseen(record, ("model",), 60.0)  # doctest: +SKIP
     'model saw no item in 60 s and 12,000 source items'
@@ -253,7 +253,7 @@ def compute_item_flow(
 
 
 def describe_late_stages(record: RunRecord, items_before: Mapping[str, int]) -> tuple[str, ...]:
-    """Say which stage got its first item late. Stages after it were late for the same reason."""
+    """Name the first stage that got its first item late. Stages after it were late for the same reason."""
     return tuple(
         f"{name} got its first item after {items:,} of {record.items_in:,} source items: the forecast begins there"
         for name, items in list(items_before.items())[:1]
@@ -341,7 +341,7 @@ def _find_max_workers(process: ProcessPlan, plan: Plan) -> int | None:
 
 
 def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
-    """Say why a process cannot be fused into the one before it; empty if it can.
+    """Explain why a process cannot be fused into the one before it; empty if it can.
 
     These are the config's rules for `fuse`, and cases in which the fused stages would fail or give other results.
     """
@@ -535,7 +535,7 @@ def _estimate_start_ns(probe_result: ProbeResult, starting_ns: int) -> float:
 
 
 def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> float:
-    """The CPU time per item in a run: the measured time if the stage waits or is multithreaded, else its work.
+    """The CPU time per item in a run: the measured time if the stage waits or is multithreaded, otherwise its work.
 
     The measured time of a single-threaded stage includes wake-ups, which are rare in a run.
     """
@@ -668,7 +668,7 @@ def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
 
 
 def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCost:
-    scheduled = load.scheduled_share if load.is_evidence else 0.0  # the time for a single part is no steady cost
+    scheduled = load.scheduled_share if load.is_evidence else 0.0  # one part gives no steady cost
     slow_ns = min(load.slow_calls_ns, load.run_ns)  # once per worker: more workers would not share it
     work_ns = (load.work_ns - slow_ns) * scheduled / items
     run_ns = min((load.run_ns - slow_ns) * scheduled / items, work_ns)

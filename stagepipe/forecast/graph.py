@@ -105,7 +105,7 @@ def _list_process_hops(forecast: Forecast) -> list[HopForecast]:
 
 
 def _make_hop_label(hop: HopForecast) -> tuple[str, ...]:
-    """Label a hop with what it carries and how, such as `image 602 kB: shared memory`, and the cost per message."""
+    """Label a hop with its payload and mode, such as `image 602 kB: shared memory`, and the cost per message."""
     if hop.cost is None:
         return ("no message seen",)
     largest = next((piece for piece in hop.pieces if piece.mode != "pickle"), None)

@@ -128,7 +128,7 @@ def compute_start_ns(group: FusedGroup, costs: PipelineCosts) -> float:
 
 
 def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float) -> Throughput:
-    """Predict the rate of a layout on `cpus` CPUs and what limits it."""
+    """Predict the rate of a layout on `cpus` CPUs, and its limit."""
     times_ns = [compute_work_ns(group, costs) / group.workers for group in layout]
     consumer_ns = compute_consumer_ns(costs)
     total_cpu_ns = sum(compute_cpu_ns(group, costs) for group in layout) + consumer_ns - costs.sink_waiting_ns
@@ -144,7 +144,7 @@ def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float)
 
 
 def count_max_workers(group: FusedGroup, costs: PipelineCosts, budget: ResourceBudget) -> int:
-    """The maximum number of workers of a group: one if a member requires that, else its limits or the CPUs set it."""
+    """The maximum number of workers of a group: one if a member requires it, otherwise limited by GPUs or CPUs."""
     members = get_members(group, costs)
     if any(member.is_single_worker for member in members):
         return 1

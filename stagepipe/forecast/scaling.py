@@ -470,7 +470,7 @@ class _Trial:
 
 @dataclass
 class _Pause:
-    """A group is not changed for a while, because its last change failed or brought nothing."""
+    """No changes of a group for a while, because its last change failed or had no effect."""
 
     until_ns: int = 0
     length_ns: int = _FIRST_PAUSE_NS
@@ -506,7 +506,7 @@ class ScalingPolicy:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no trial runs and nothing has shifted lately: one sample per second is enough then."""
+        """Whether no trial runs and nothing has shifted recently. One sample per second is then enough."""
         return self._is_settled and self._trial is None
 
     def decide(self, sample: ScalingSample) -> Decision | None:
@@ -578,8 +578,8 @@ class ScalingPolicy:
         """Forget the earlier cost of an item. Returns whether the shift matters to the layout."""
         trial, meter = self._trial, self._meters[index]
         if trial is not None and (index in trial.steps or trial.began_ns):
-            # During a trial, items take longer if the workers share a scarce resource; the trial itself judges that.
-            # Only if they take much longer, or ever longer, have the items changed.
+            # During a trial, items take longer if the workers share a scarce resource; the trial itself judges that. If
+            # they take much longer, or more and more time, the items have changed.
             limit_ns = _MUCH_SLOWER * meter.cost_ns
             if not meter.is_rising if index in trial.steps else meter.last_cost_ns < limit_ns:
                 return False

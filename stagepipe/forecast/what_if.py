@@ -184,14 +184,14 @@ class _Estimator:
         )
 
     def _explain_scaling(self, layout: ProcessLayout) -> str:
-        """Say that the run itself gives a stage more workers, within its bounds."""
+        """Explain that the run itself gives a stage more workers, within its bounds."""
         for stage, _ in self._list_scaled(layout):
             if stage.workers < stage.max_workers:
                 return f"the run itself gives {stage.row} workers, up to {stage.max_workers}"
         return ""
 
     def _explain_crashes(self, layout: ProcessLayout) -> str:
-        """Say which stage of a fused process died in this run: the others would die with it."""
+        """Name a stage of a fused process that died in this run: the others would die with it."""
         crashes = {stage.name: stage.crashes for stage in self._record.stages if stage.crashes}
         for group in layout:
             members = self._plan.processes[group.first_process : group.last_process + 1]
@@ -229,7 +229,7 @@ class _Estimator:
         return not has_forced_pipe and group.workers < count_max_workers(group, self._costs, self._budget)
 
     def _explain_parts(self, indices: Sequence[int]) -> str:
-        """Say that a sink wrote too few parts for more workers."""
+        """Explain that a sink wrote too few parts for more workers."""
         parts = min((self._count_items(index) for index in indices if self._costs.processes[index].is_sink), default=99)
         if parts >= _MIN_PARTS_TO_SHARE:
             return ""

@@ -159,7 +159,7 @@ def check_pipe_pages() -> DoctorCheck:
 
 
 def check_dev_shm() -> DoctorCheck:
-    """Say that the size of /dev/shm does not matter, because users look for it."""
+    """Report that the size of /dev/shm does not matter, because users look for it."""
     with contextlib.suppress(OSError):
         return passed(str(_DEV_SHM), f"not needed (it has {format_bytes(shutil.disk_usage(_DEV_SHM).total)})")
     return passed(str(_DEV_SHM), "not needed (there is none)")

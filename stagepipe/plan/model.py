@@ -306,7 +306,7 @@ class Plan:
     start: str = "fork"  # how workers start: "fork" or "spawn"
     preload: tuple[str, ...] = ()  # modules that are imported before the workers are forked
     uses_torch: bool = False  # a target imports torch
-    forks_caller: bool = False  # the workers are forks of the caller, and have its objects
+    forks_caller: bool = False  # the workers are forks of the caller and have its objects
     max_writers: int | None = None  # limit for each sink, so that their parts fit the memory; None: no limit
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's items
     attach: bool = True  # other processes of the user may attach to the run

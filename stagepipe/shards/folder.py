@@ -84,7 +84,7 @@ class SinkFolder(ABC):
 
     @abstractmethod
     def require_own(self, recorded_names: Collection[str]) -> None:
-        """Raise UsageError if `start` would find a user's folder in the place of a shard."""
+        """Raise UsageError if a user's folder has the name of a shard that `start` deletes."""
 
     def require_unread(self, recorded_names: Collection[str], source_arguments: Mapping[Any, Any]) -> None:
         """Raise UsageError if `start` would delete files that a source with these arguments reads.
@@ -415,7 +415,7 @@ class ShardFolder(SinkFolder):
         self._delete(p for p in self._iter_paths() if p.name.startswith(PART_PREFIX) and p.name not in kept_names)
 
     def _complete(self) -> None:
-        """Give the shards their final names, which contain the number of shards, then describe them."""
+        """Rename the shards to their final names, which contain the number of shards, then describe them."""
         for number in range(self._shard):
             path = self.path / self._sink.name_shard(number)
             final_path = self.path / self._sink.name_shard(number, self._shard)
