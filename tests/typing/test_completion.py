@@ -69,7 +69,7 @@ def test_the_methods_are_offered_with_their_documentation(editor):
     items = editor.complete(f"{HEAD}builder.|\n")
     public = {label for label in items if not label.startswith("_")}
     assert public >= {"map", "flat_map", "filter", "batch", "open", "run", "take", "to_yaml", "loader"}
-    assert "Call a function with each item" in editor.describe(items["map"])
+    assert "Replace each item by the result of a function" in editor.describe(items["map"])
 
 
 @pytest.mark.parametrize(
