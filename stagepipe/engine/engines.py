@@ -97,7 +97,7 @@ class EngineRun(ABC):
         """End the run, and release its resources. The record stays."""
 
     def close_unattended(self) -> None:
-        """Close the run when its pipeline is garbage, or when the interpreter exits."""
+        """Close the run when its pipeline is garbage-collected, or at interpreter exit."""
         self.close()
 
     @property

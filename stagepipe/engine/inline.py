@@ -208,10 +208,10 @@ class InlineRun(CallerRun):
                     except StageError as error:
                         raise make_stage_error(error) from error.cause
                     finally:
-                        if this_process.pid != own_pid:  # forks outside stages: on Ctrl-C, or at the start of an epoch
+                        if this_process.pid != own_pid:  # a fork outside the stages' guards: Ctrl-C, epoch start
                             end_forked_child(own_pid, "inline run", sys.exc_info()[1])
                         generators.end(swap)  # the caller's random generators are untouched outside of a step
-                        del swap  # it may hold a random generator while the caller has the item
+                        del swap  # it may hold a random generator, which then would not wait for its first use
                         ready_ns = read_clock()
                         statistics.wait_ns += ready_ns - began_ns
                     try:

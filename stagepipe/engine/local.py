@@ -383,7 +383,7 @@ class LocalRun(EngineRun):
             self._consumer.release_references()
 
     def close_unattended(self) -> None:
-        """Close the run when its pipeline is garbage, or when the interpreter exits.
+        """Close the run when its pipeline is garbage-collected, or at interpreter exit.
 
         Only a daemon thread can still iterate then. It waits for the end of the process.
         """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_NS: Final = 450_000_000
 _SETTLED_INTERVAL_NS: Final = 950_000_000
-"""A little less than half a second and one second, because the supervisor's thread calls `check` twice a second."""
+"""A little less than half a second and one second: the supervisor's thread calls `check` at least twice a second."""
 
 _TEST_INTERVAL_NS: Final = 20_000_000
 _SLOW_INTERVAL_NS: Final = 10_000_000_000

@@ -351,7 +351,7 @@ class RayRun(CallerRun):
             self._cluster.close()
 
     def close_unattended(self) -> None:
-        """Close the run when its pipeline is garbage or the interpreter exits, but not in a child of this process."""
+        """Close the run when its pipeline is garbage-collected, or at interpreter exit, but not in a forked child."""
         if os.getpid() == self._owner_pid:
             with suppress(Exception):  # Ray may have ended earlier
                 self.close()
