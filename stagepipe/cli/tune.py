@@ -59,7 +59,7 @@ def tune(
     A change is measured in at least four pairs of runs, with and without it, on the same items. It stays if the 95 %
     interval of the ratio of the rates is above 1. Ctrl-C keeps the best layout so far.
 
-    The pipeline runs many times, with all side effects of its stages: requests to servers, files that they write.
+    The pipeline runs many times, and so do the side effects of its stages: requests to servers, files that they write.
     Built-in sinks and `cache` write to temporary folders on the same file system.
 
     Exit status: 0 done, 1 a run failed, 2 wrong config or call, 130 interrupted.
