@@ -1,11 +1,11 @@
-"""A 38.5 MB array through three model stages: each alone, as a chain, with one item in flight, and into two sinks.
+"""A 38.5 MB array through three model stages: each by itself, as a chain, with one item in flight, and into two sinks.
 
     python -m benchmarks.chain [--items 40]
 
 A model reads some of the array and waits, as for a GPU: 100, 120 and 150 ms. A graph that gives the array to all three
-at once has the rate of the slowest alone. The sinks have a worker each: one writes the scores, the others read the
-array, and write a thumbnail or statistics of it. `copied an item` is the sum over all hops. Rates are of the steady
-state.
+at once would run at the rate of the slowest model. Each sink has one worker: one sink writes the scores, the other one
+reads the array and writes a thumbnail or statistics of it. `copied an item` is the sum over all hops. Rates are of the
+steady state.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def run(
     folder: str = "",
     **options: Any,
 ) -> Report:
-    """Run the array through a model stage for each wait; each adds a field. `sinks` write to folders in `folder`."""
+    """Run the array through a model stage per wait; each stage adds a field. `sinks` write to folders in `folder`."""
     builder: Any = from_source(range(items)).map(partial(make, shape=shape))
     for index, wait_s in enumerate(waits_s):
         builder = builder.map_field("pixels", partial(score, wait_s=wait_s), into=f"score{index}")
@@ -93,7 +93,7 @@ def run(
 
 
 def count_copied_bytes(report: Report) -> int:
-    """Return how many bytes all hops have copied to shared memory."""
+    """Return the number of bytes that all hops have copied to shared memory."""
     return sum(hop.bytes.copied for hop in report.hops)
 
 

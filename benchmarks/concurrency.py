@@ -1,14 +1,14 @@
-"""Compare `concurrency` with more workers: items in progress on threads of one worker, or each in a worker of its own.
+"""Compare `concurrency` with more workers: items in progress on threads of one worker, or each in a separate worker.
 
     python -m benchmarks.concurrency [--rounds 6] [--only fetch,pillow,opencv,model] [--json FILE]
 
 fetch    a request to a local HTTP server that answers after 20 ms: 16 workers, or one worker with 16 threads
 pillow   a JPEG of 3 megapixels, decoded by Pillow: 2 workers, or one worker with 2 threads
-opencv   the same by OpenCV
+opencv   the same with OpenCV
 model    a torch model of 100 MB: 2 workers, or one worker with 2 threads
 
-The rate is that of the loop from the first item to the last. The start is the time until the first item. The memory is
-the proportional memory (PSS) of all processes that the run has started, at the end of the loop.
+The rate is measured in the loop from the first item to the last. The start is the time until the first item. The memory
+is the proportional memory (PSS) of all processes that the run has started, at the end of the loop.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python -m benchmarks.dataset_batch [--rounds 6] [--data tensors,rows] [--workers 1,2] [--items 50000]
 
-tensors: (uint8 tensor 3 x 32 x 32, int), as CIFAR-10 in memory. arrays: the same as NumPy arrays. rows: a dict of a
-float32 vector of 20 and an int, as a row of a table. Batches have 256 samples, in the dataset's order. Each turn is a
+tensors: (uint8 tensor 3 x 32 x 32, int), like CIFAR-10 in memory. arrays: the same as NumPy arrays. rows: a dict of a
+float32 vector of 20 and an int, like a row of a table. Batches have 256 samples, in the dataset's order. Each turn is a
 new process; the contestants take turns in a different order every round. A turn runs one epoch to warm up and then
-three, of which the best counts; the workers stay alive. CPU is that of the caller and all its descendants. Every
-epoch's batches are summed up, and the sums of all contestants must agree.
+three epochs, of which the best counts; the workers stay alive. CPU is the time of the caller and all its descendants.
+Every epoch's batches are summed up, and the sums of all contestants must agree.
 
-Ratios are to DataLoader with as many workers, pair by pair within a round.
+Ratios compare with a DataLoader with the same number of workers, pair by pair within a round.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _open(contestant: str, dataset: Any, workers: int) -> Iterator[Any]:
 
 
 def _run_turn(contestant: str, data: str, workers: int, items: int) -> dict[str, float]:
-    """One turn, in a process of its own."""
+    """Take one turn, in a separate process."""
     with _open(contestant, Samples(data, items), workers) as loader:
         check = [_consume(loader)]
         times_s, cpu_s = [], []

@@ -24,7 +24,7 @@ from stagepipe.torch import Loader
 
 
 class Batches(IterableDataset[torch.Tensor]):
-    """The same batch, `count` times an epoch."""
+    """The same batch, `count` times per epoch."""
 
     def __init__(self, megabytes: int, count: int) -> None:
         self.megabytes, self.count = megabytes, count

@@ -1,19 +1,18 @@
-"""Has the hop become dearer? Compare this tree with an earlier commit, side by side in one run: three minutes.
+"""Check that the hop has not become more expensive: compare this tree with an earlier commit, in three minutes.
 
     python -m benchmarks.guard [--base REF] [--rounds 9] [--limit 1.15]
 
     small   a hop of small dicts, from a source to the caller
     image   a hop of dicts with an image of 1.2 MB, copied into shared memory
-    stage   the small dicts, with a stage that does nothing in between
+    stage   the small dicts, with a stage in between that does nothing
     batch   a dataset and `Batch`
-    alone   small dicts, each half a millisecond after the one before, so that each wakes the caller
+    alone   small dicts, one every half millisecond, so that each one wakes the caller
 
-Each round measures every case with both trees, in an order that changes. The figure is the processor time of all
-processes for an item, which other programs disturb less than wall time; of `alone` it is wall time, in which a lost
-wake-up shows. A case fails if the median of the rounds'
-ratios to the base is above the limit, and their interval above 1. Without `--base`, the base is the last
-tag before this commit; without tags, the last commit that is older than a week, or else the first. The
-exit status is 1 if a case fails, and 2 if the comparison was not possible.
+Each round measures every case with both trees, in a changing order. The figure is the processor time of all processes
+per item, because other programs disturb it less than wall time; for `alone` it is wall time, which shows a lost
+wake-up. A case fails if the median of the rounds' ratios to the base is above the limit, and their whole interval is
+above 1. Without `--base`, the base is the last tag before this commit; without tags, the last commit that is older
+than a week, or else the first commit. The exit status is 1 if a case fails, and 2 if the comparison was not possible.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from benchmarks.guard_turn import CASES
 _ROUNDS = 9
 _LIMIT = 1.15
 """In six runs on a busy machine, the medians of `small` were 0.98 to 1.04 with equal trees, and 1.27 to 1.31 with a hop
-that burnt 30 % more (tests/support/planted.py). The lowest ends of the latter's intervals: 1.01 to 1.24."""
+that used 30 % more CPU (tests/support/planted.py). The lower ends of the slower hop's intervals were 1.01 to 1.24."""
 _TURN_LIMIT_S = 120.0
 
 
 class GuardError(Exception):
-    """The comparison was not possible. The message says why."""
+    """The comparison was not possible. The message gives the reason."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_base(git_folder: Path = ROOT) -> str:
-    """Return the last tag before HEAD; without tags, the last commit of a week before; else the first commit."""
+    """Return the last tag before HEAD; without tags, the last commit older than a week; else the first commit."""
     tag = _ask_git(git_folder, "describe", "--tags", "--abbrev=0", "HEAD~1")
     week = _ask_git(git_folder, "rev-list", "--max-count=1", "--before=1 week ago", "HEAD")
     return tag or week or _ask_git(git_folder, "rev-list", "--max-parents=0", "HEAD").split("\n")[0]
@@ -82,7 +81,7 @@ def _ask_git(folder: Path, *command: str) -> str:
 
 
 def find_failed(ratios: Mapping[str, Estimate], limit: float) -> list[str]:
-    """Return the cases that became dearer than the limit, and certainly became dearer.
+    """Return the cases that became more expensive than the limit, with an interval that confirms it.
 
     >>> find_failed({"small": Estimate(1.3, 1.1, 1.4, 0.96), "stage": Estimate(1.3, 0.9, 1.4, 0.96)}, 1.15)
     ['small']
@@ -101,7 +100,7 @@ def _measure(base: Path, rounds: int) -> dict[str, Estimate]:
 
 
 def _take_turn(case: str, tree: Path, folder: Path) -> float:
-    """Let the guard_turn in `folder` measure the stagepipe of `tree`."""
+    """Run the guard_turn in `folder` with the stagepipe of `tree`."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(folder)])}
     command = [sys.executable, "-P", "-c", f"import guard_turn; print(guard_turn.measure_us({case!r}))"]
     try:
@@ -119,7 +118,7 @@ def _take_turn(case: str, tree: Path, folder: Path) -> float:
 
 @contextmanager
 def _check_out(reference: str) -> Iterator[tuple[Path, str]]:
-    """Check the commit out into a temporary worktree, with guard_turn beside. Yield its folder, number and title."""
+    """Check the commit out into a temporary worktree, next to guard_turn. Yield its folder, number and title."""
     git = ["git", "-C", str(ROOT)]
     found = subprocess.run(
         [*git, "log", "-1", "--format=%h %s", "--end-of-options", reference, "--"],

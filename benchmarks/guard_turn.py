@@ -1,8 +1,7 @@
 """One turn of benchmarks.guard, with the stagepipe that PYTHONPATH names: `python -c "import guard_turn; ..." CASE`.
 
-It measures the processor time of all processes for an item, or wall time in case `alone`, in microseconds.
-It imports nothing of the package
-`benchmarks`, which the other tree has in another version.
+It measures the processor time of all processes per item, or wall time in the case `alone`, in microseconds. It imports
+nothing from the package `benchmarks`, because the other tree has another version of it.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ import stagepipe
 
 _IMAGE_BYTES = 3 * 224 * 224 * 8
 CASES = {"small": 60_000, "image": 2_500, "stage": 40_000, "batch": 200_000, "alone": 1_500}
-"""The items of each case: 1 s of work or so."""
+"""The number of items of each case: about 1 s of work."""
 WALL_CASES = ("alone",)
 _IDLE_S = 0.0005
-"""Before each item of `alone`: longer than a process spins or polls, so that it sleeps and must be woken."""
+"""Pause before each item of `alone`: longer than a process spins or polls, so that it sleeps and must be woken."""
 _WARM_UP_SHARE = 0.25
 
 
 class Items:
-    """Dicts {id, label}, or {id, label, image} with an image of `nbytes` bytes; each `idle_s` after the one before."""
+    """Dicts {id, label}, or {id, label, image} with an image of `nbytes` bytes; one every `idle_s`."""
 
     def __init__(self, count: int, nbytes: int = 0, idle_s: float = 0.0) -> None:
         self._count, self._idle_s = count, idle_s
@@ -72,7 +71,7 @@ def make_config(case: str) -> dict[str, Any]:
 
 
 def measure_us(case: str) -> float:
-    """Return the CPU microseconds of an item in the steady state; of `alone` the wall time."""
+    """Return the CPU microseconds per item in the steady state; for `alone`, the wall time."""
     measure_s = time.monotonic if case in WALL_CASES else _measure_cpu_s
     with stagepipe.Pipeline(make_config(case)) as pipeline:
         samples, begin, warm_up = 0, (0, 0.0), CASES[case] * _WARM_UP_SHARE
@@ -87,6 +86,6 @@ def measure_us(case: str) -> float:
 
 
 def _measure_cpu_s() -> float:
-    """From the clocks of all processes (clock_getcpuclockid(3)): they are still alive at the end of the data."""
+    """Read the clocks of all processes (clock_getcpuclockid(3)), which are still alive at the end of the data."""
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     return time.process_time() + sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)

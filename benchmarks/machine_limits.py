@@ -1,14 +1,14 @@
-"""Measure what this machine charges for what a hop is made of: copies, page faults, system calls, wake-ups.
+"""Measure this machine's cost of the parts of a hop: copies, page faults, system calls, wake-ups.
 
     python -m benchmarks.machine_limits [--rounds 7] [--json FILE]
 
-No transport can be cheaper than these. docs/explanation/performance.md puts the time of an item beside them.
+No transport can be cheaper than these. docs/explanation/performance.md compares the time of an item with them.
 
     copy, cached       `np.copyto` of 1 MiB between two buffers that stay in the cache
-    copy, memory       the same of 64 MiB, which no cache holds
-    page fault         the first write to a page of a shared mapping (memfd): what a cold block costs for each 4 KiB
-    system call        `os.getppid`, which the kernel answers without work, with Python's call around it
-    packet, empty pipe a write of a packet of 100 bytes to a pipe in packet mode and its read, in one process: no wait
+    copy, memory       the same with 64 MiB, which no cache holds
+    page fault         the first write to a page of a shared mapping (memfd): the cost of a cold block per 4 KiB
+    system call        `os.getppid`, which the kernel answers without work, including Python's call
+    packet, empty pipe writing a packet of 100 bytes to a pipe in packet mode and reading it, in one process: no wait
     wake-up            half of a round trip of one byte between two processes that sleep in `poll`: CPU time and wake-up
     pickle             `pickle.dumps` and `loads` of the small dict of benchmarks.small_items
 """

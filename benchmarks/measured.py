@@ -4,8 +4,8 @@
     python -m benchmarks.loader --json benchmarks/results/loader.json
     python -m benchmarks.measured
 
-The text around the tables is written by hand: a table stands between `<!-- hop -->` and `<!-- end hop -->`, and so on.
-The table of whole jobs in README.md, and a part of the summary, come from peers.json.
+The text around the tables is written by hand. Each table is between markers such as `<!-- hop -->` and
+`<!-- end hop -->`. The table of whole jobs in README.md, and a part of the summary, come from peers.json.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _JOBS = {
     "clips": "video clips, four NumPy steps",
     "tensors": "12 kB tensors in memory to batches",
 }
-"""The jobs of README: one that is level, one behind, one ahead of DataLoader, and one that is lost to a plain loop."""
+"""The jobs of README: one equal to DataLoader, one behind, one ahead, and one that is slower than a plain loop."""
 _PLOTTED = {
     "stagepipe": ("#d6336c", "stagepipe filled"),
     "multiprocessing.Pipe": ("#495057", "Pipe"),
@@ -57,14 +57,14 @@ _PLOTTED = {
     "DataLoader": ("#e8890c", "DataLoader NumPy", "DataLoader torch"),
     "iceoryx2": ("#2f9e44", "iceoryx2"),
 }
-"""Lines of the plot: a colour, and the contestants; the fastest of several at each size."""
+"""Lines of the plot: a color and the contestants; each point shows the fastest of several contestants."""
 _FILLED, _PIPE = "stagepipe filled", "Pipe"
 _IMAGES = {"64KB": "64 KB", "1.2MB": "1.2 MB", "8MB": "8 MB"}
 _ROUNDED_FROM = 10.0
 _ONE_ARRAY = ("SharedMemory reused", "iceoryx2")
 """They hold one array at a time, of a size that both sides know. All others carry any object."""
 _NO_HOP = ("stagepipe", "memcpy")
-"""How the names of contestants begin that are ours, or that only copy."""
+"""Prefixes of the names of our own contestants, and of those that only copy."""
 
 
 def replace_tables(text: str, *documents: Document) -> str:
@@ -185,7 +185,7 @@ def _compare_jobs(results: Results) -> Iterator[Comparison]:
 
 
 def make_job_table(results: Results) -> Iterator[str]:
-    """Yield the lines of README's table of whole jobs, in Markdown. A ratio whose interval leaves out 1 is bold."""
+    """Yield the lines of README's table of whole jobs, in Markdown. A ratio whose interval excludes 1 is bold."""
     fastest = {line.subject: line for line in _compare_jobs(results)}
     rows = []
     for job, description in _JOBS.items():
@@ -202,7 +202,7 @@ def _mark(ratio: Estimate) -> str:
 
 
 def draw_plot(path: Path = PLOT) -> None:
-    """Draw what a hop costs by the size of its array: a log-log plot of the medians in hop.json, as SVG."""
+    """Draw the cost of a hop by the size of its array: a log-log plot of the medians in hop.json, as SVG."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -233,11 +233,11 @@ def draw_plot(path: Path = PLOT) -> None:
 
 
 _LABEL_OFFSETS = {"multiprocessing.Pipe": 4, "SharedMemory": -4, "stagepipe": 5, "iceoryx2": -6}
-"""Points up, where the ends of two lines are close."""
+"""Vertical offsets in points for lines whose ends are close."""
 
 
 def _find_crossover(us: Mapping[tuple[str, str], Sequence[float]], sizes: Mapping[str, int]) -> float:
-    """Return the bytes from which stagepipe is ahead of a pipe, on a straight line between the measured sizes."""
+    """Return the size from which stagepipe is ahead of a pipe, on a straight line between the measured sizes."""
     gaps = [(nbytes, log(median(us[_FILLED, size]) / median(us[_PIPE, size]))) for size, nbytes in sizes.items()]
     (low, before), (high, after) = next(pair for pair in pairwise(gaps) if pair[0][1] > 0 >= pair[1][1])
     return exp(log(low) + (log(high) - log(low)) * before / (before - after))
@@ -279,7 +279,7 @@ def replace_jobs(text: str) -> str:
 
 
 def replace_summary(text: str) -> str:
-    """Return the text of docs/measured.md with the table that sums up the committed figures."""
+    """Return the text of docs/measured.md with the summary of the committed figures."""
     made = "\n".join(make_summary(load("hop"), load("loader"), Results(FIGURES / "peers.json")))
     return fill(text, "summary", f"\n{made}\n")
 

@@ -1,14 +1,14 @@
-"""Measure what a trace and the series of a report cost, in turns in one process.
+"""Measure the cost of a trace and of the series of a report, in turns in one process.
 
     python -m benchmarks.report_cost [--rounds 9] [--only small,image,series] [--json FILE]
 
-small   20,000 integers through a stage that adds one, with a trace and without: some 6 us an item
+small   20,000 integers through a stage that adds one, with and without a trace: about 6 us per item
 image   1,500 arrays of 602 kB through two stages that read them, in shared memory, with a trace and without
 series  the CPU time of the thread that samples the board and the memory, as a share of one core, while workers sleep
-        5 ms an item. The limit is 0.2 % at 14 workers.
+        5 ms per item. The limit is 0.2 % at 14 workers.
 
-The time of a run is that of its loop, from the first item to the last. A trace's file is written after it, by the
-close, and stated apart. A run of each before the rounds warms the caches.
+The time of a run is the time of its loop, from the first item to the last. The trace's file is written afterwards, when
+the pipeline closes; that time is listed separately. Before the rounds, one run of each warms the caches.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _run(name: str, path: Path | None) -> dict[str, float]:
-    """Return the time of the loop for an item, and that of the close."""
+    """Return the time of the loop per item, and the time of the close."""
     source = {"uses": "stagepipe.sources.numbers", "with": {"count": _ITEMS[name]}}
     with Pipeline({"source": source, "stages": PIPELINES[name]}, trace=path) as pipeline:
         items = iter(pipeline)
@@ -89,13 +89,13 @@ def _run(name: str, path: Path | None) -> dict[str, float]:
 
 
 def nap(item: int) -> int:
-    """Sleep as a stage that waits for a disk does."""
+    """Sleep like a stage that waits for a disk."""
     time.sleep(_NAP_S)
     return item
 
 
 def measure_cpu_share(workers: int, seconds: float) -> float:
-    """Run a pipeline with so many workers, its source among them; return the thread's CPU time per second of it."""
+    """Run a pipeline with this number of workers, including the source; return the thread's CPU time per second."""
     config = {
         "name": "series",
         "source": {"uses": "stagepipe.sources.numbers", "with": {"count": 1 << 40}},

@@ -1,15 +1,15 @@
-"""How the cost of a hop grows: over stages, workers, bytes and window. Nothing may grow faster than it must.
+"""Measure how the cost of a hop grows with stages, workers, bytes and window. No cost may grow faster than necessary.
 
     python -m benchmarks.scale [--quick] [--rounds 6] [--json FILE] [--plot FILE.svg]   # a quarter of an hour
 
-    stages   1 to 32 stages that pass a small dict on: CPU for an item and a hop
-    workers  1 to 16 workers of one such stage: CPU for an item
-    bytes    0 B to 256 MB: an array from the source to the caller, copied, and built in shared memory: time for an item
-    window   2 to 1,024: the small dict through one stage: CPU for an item
+    stages   1 to 32 stages that pass a small dict on: CPU per item and hop
+    workers  1 to 16 workers of one such stage: CPU per item
+    bytes    0 B to 256 MB: an array from the source to the caller, copied, and built in shared memory: time per item
+    window   2 to 1,024: the small dict through one stage: CPU per item
 
-A figure is the median of the rounds, with its interval; the points of a line are measured in an order that changes from
-round to round. `growth` is the exponent of a fitted power, `cost ~ x ** growth`, over the upper half of the line: 0 is
-constant, 1 proportional. Bytes that are copied must grow as memory does, so the line for the plain copy stands beside.
+A figure is the median of the rounds, with its interval; the points of a line are measured in an order that changes
+between rounds. `growth` is the exponent of a fitted power, `cost ~ x ** growth`, over the upper half of the line: 0 is
+constant, 1 proportional. Copied bytes must grow like a plain copy in memory, so that line is drawn too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from benchmarks.common.page import save_plot
 from benchmarks.common.turn import CpuMeter, take_rounds
 
 _SMALL_ITEMS, _MIN_SMALL_ITEMS = 60_000, 10_000
-"""Divided by the number of stages. The first quarter is not measured: packets get longer once work is known."""
+"""Divided by the number of stages. The first quarter is not measured: packets get longer once the work is known."""
 _LARGE_BYTES = 2 << 30
-"""Bytes of a measurement, and with the limits below, its items."""
+"""Bytes of a measurement; together with the limits below, they determine its items."""
 _MIN_LARGE_ITEMS, _MAX_LARGE_ITEMS = 12, 4_000
 _WARM_UP_SHARE = 0.25
 _STAGES = (1, 2, 4, 8, 16, 32)
@@ -44,7 +44,7 @@ _SIZES = (0, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20,
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot: what `measure` returns for each x, in microseconds."""
+    """A line of a plot: the result of `measure` for each x, in microseconds."""
 
     panel: str
     name: str
@@ -53,7 +53,7 @@ class Line:
 
 
 def _measure(config: dict[str, Any], count: int, *, is_cpu: bool) -> float:
-    """Return the CPU or wall microseconds of an item in the steady state."""
+    """Return the CPU or wall microseconds per item in the steady state."""
     with stagepipe.Pipeline({"name": "scale", "stages": [], **config}) as pipeline:
         items = iter(pipeline)
         warm_up = max(1, int(count * _WARM_UP_SHARE))

@@ -1,4 +1,4 @@
-"""Do workers that follow the work pay? Jobs whose bottleneck moves, beside the best fixed layout and other tools.
+"""Compare workers that follow the work with the best fixed layout and other tools, on jobs with a moving bottleneck.
 
     python -m benchmarks.scaling [--jobs steady,models] [--rounds 6] [--others 2] [--share 1] [--json FILE]
     python -m benchmarks.scaling --page   # fill the table of performance.md from benchmarks/results/scaling.json
@@ -9,21 +9,21 @@
     cache   the first half of the items wait long in the reader, the second half do not
     other   another program computes in two processes for a third of the time, beside a stage that computes
 
-Stages wait, as for a network, a disk or a GPU: two CPUs cannot show more of what computes. A stage that moves has 1 to
-4 workers. Contestants:
+Stages wait, as for a network, a disk or a GPU, because two CPUs cannot show more parallel computing. A stage with a
+variable number has 1 to 4 workers. Contestants:
 
     stagepipe       `workers: {min: 1, max: 4}`
-    best fixed      that layout of so many workers, in all, as one phase of the job needs which was the fastest in a
-                    search before the first round: each one runs a third of the items once, with the same shifts
-    auto, before    `workers: auto` of an older commit, which chooses once; with a largest number of 4, which it lacks
-    all at most     each stage that moves has 4 workers all the time: more than the others have in all
-    Ray Data        a pool of 1 to 4 actors for each stage that moves, as many in all as the best fixed has workers
-    cosmos-xenna    streaming, autoscaling each second, as many workers in all as the best fixed has
+    best fixed      the fastest layout in a search before the first round, among those with the total number of workers
+                    that one phase of the job needs: each runs a third of the items once, with the same shifts
+    auto, before    `workers: auto` of an older commit, which chooses once; limited to 4 workers, which it lacked
+    all at most     each variable stage has 4 workers all the time: more than the other contestants have in total
+    Ray Data        a pool of 1 to 4 actors for each variable stage, in total as many as the workers of the best fixed
+    cosmos-xenna    streaming, autoscaling each second, in total as many workers as the best fixed
 
-The rate is that from the first item to the last, so without any start. `stagepipe` and `best fixed` take each round;
-the others the first ones alone (`--others`). A ratio is of one round. A change is counted from the moment when the
-first item of a shift entered the stage. `--share 3` makes each job three times as long. The file
-has all turns, is written after each, and an interrupted run goes on.
+The rate counts from the first item to the last, so it excludes the start. `stagepipe` and `best fixed` take part in
+each round, the others only in the first ones (`--others`). A ratio is taken within a round. The delay of a change
+counts from the moment when the first item of a shift entered the stage. `--share 3` makes each job three times as
+long. The file has all turns and is written after each; an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ RAY_DATA, XENNA = "Ray Data", "cosmos-xenna"
 CONTESTANTS = (OURS, FIXED, BEFORE, MOST, RAY_DATA, XENNA)
 MOST_WORKERS = 4
 _BEFORE_COMMIT = "33289e3b"
-"""The last one whose `workers: auto` chooses before the run, and never again."""
+"""The last commit whose `workers: auto` chooses before the run and never again."""
 _XENNA_PACKAGES = ("cosmos-xenna==0.3.0", "tqdm", "numpy", "psutil", "msgspec", "pillow")
-"""It imports tqdm and does not require it; the last three are for these modules."""
+"""cosmos-xenna imports tqdm without requiring it; these modules need the last three."""
 _WINDOW = 48
-"""Items in flight: three for each worker there may be. With `auto`, the last third of a job waits in its pipes."""
+"""Items in flight: three per possible worker. With `auto`, the last third of a job waits in its pipes."""
 _LIMIT_S = 150.0
 _SEARCH_SHARE = 1 / 3
 _OTHER = "other"
@@ -81,7 +81,7 @@ _OTHER = "other"
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a job. A phase: from which share of the items on, how many ms it waits, and how many it computes."""
+    """A stage of a job. A phase: the share of the items at which it starts, ms of waiting, and ms of computing."""
 
     name: str
     phases: tuple[tuple[float, float, float], ...]
@@ -94,10 +94,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Job:
-    """A chain of stages for `count` items. `workers`: of the stages that move, in all, in a fixed layout.
+    """A chain of stages for `count` items. `workers`: the total of the variable stages in a fixed layout.
 
-    `shifts`: the stages that become slow, and at which share of the items. `burns_s`: when another program comes, after
-    the first item, and for how long.
+    `shifts`: the stages that become slow, each with its share of the items. `burns_s`: when another program starts,
+    after the first item, and how long it runs.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Job:
 
     @property
     def marks(self) -> list[str]:
-        """The files that say when a shift came."""
+        """The files that record the times of the shifts."""
         marks = [f"{stage}-{round(share * self.count)}" for stage, share in self.shifts]
         return [*marks, _OTHER] if self.burns_s[1] else marks
 
@@ -186,10 +186,10 @@ _MUST_GAIN = ("sizes", "models", "cache")
 
 
 class Watch:
-    """Sees the items come, and checks them. `begin` says so to the other program of the job."""
+    """Records and checks the arriving items. `begin` tells the other program of the job to start."""
 
     def __init__(self, job: Job) -> None:
-        """Start the other program, if there is one; it computes after the first item."""
+        """Start the other program, if any; it computes after the first item."""
         self._job = job
         self._times_s: list[float] = []
         self._seen: set[int] = set()
@@ -198,7 +198,7 @@ class Watch:
             subprocess.Popen(command)  # the end of the turn ends it
 
     def see(self, item: int, now_s: float | None = None) -> None:
-        """Note an item, which came now or, in this process's clock `time.monotonic`, at `now_s`."""
+        """Record an item that arrived now, or at `now_s` by this process's clock `time.monotonic`."""
         if not self._times_s:
             begin(Path(tempfile.gettempdir()))
         self._seen.add(item)
@@ -206,7 +206,7 @@ class Watch:
 
     @property
     def first_s(self) -> float:
-        """When the first one came."""
+        """The arrival time of the first item."""
         return min(self._times_s)
 
     def measure(self, started_s: float) -> dict[str, Any]:
@@ -238,12 +238,12 @@ while time.monotonic() - began_s < for_s:
 
 
 def begin(folder: Path) -> None:
-    """Say that the first item came."""
+    """Record that the first item arrived."""
     (folder / "first").touch()
 
 
 def take_turn(job: str, contestant: str, layout: Sequence[int], share: float, started_s: float) -> dict[str, Any]:
-    """Take a turn, in a process of its own, and return its figures."""
+    """Take a turn, in a separate process, and return its figures."""
     found = JOBS[job].shorten(share)
     others: Mapping[str, Callable[[Job, Watch], dict[str, Any]]] = {RAY_DATA: _run_ray_data, XENNA: _run_xenna}
     watch = Watch(found)
@@ -253,7 +253,7 @@ def take_turn(job: str, contestant: str, layout: Sequence[int], share: float, st
 
 
 def make_config(job: Job, workers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a job, with the workers of its stages that move."""
+    """Return the config of a job with the workers of its variable stages."""
     return {
         "name": "scaling",
         "window": _WINDOW,
@@ -308,7 +308,7 @@ def _run_stagepipe(contestant: str, layout: Sequence[int], job: Job, watch: Watc
 
 
 def _time_deciding() -> list[int]:
-    """Return a list that gets the CPU time of each call of what decides, in ns, in the runs of this process."""
+    """Return a list that receives the CPU time in ns of each scaling decision in the runs of this process."""
     from stagepipe.engine.scaling import RunScaler
 
     times_ns, check = [], RunScaler.check
@@ -325,7 +325,7 @@ def _time_deciding() -> list[int]:
 def count_workers(
     ends: Mapping[str, int], changes: Sequence[Mapping[str, Any]], wall_s: float
 ) -> dict[str, float | dict[str, int]]:
-    """Return the mean and the largest number of workers of all stages, and those of each at the start.
+    """Return the mean and the largest total number of workers, and the number of each stage at the start.
 
     >>> count_workers({"a": 2, "b": 1}, [{"at_s": 1.0, "stage": "a", "delta": 1}], 4.0)
     {'workers': 2.75, 'most_workers': 3, 'start': {'a': 1, 'b': 1}}
@@ -341,7 +341,7 @@ def count_workers(
 
 
 def find_change_s(shift_s: float, changes: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return how long after a shift the next change came; None: none did.
+    """Return the time from a shift to the next change; None if there was none.
 
     >>> find_change_s(2.0, [{"at_s": 1.0}, {"at_s": 3.5}])
     1.5
@@ -350,7 +350,7 @@ def find_change_s(shift_s: float, changes: Sequence[Mapping[str, Any]]) -> float
 
 
 def _run_ray_data(job: Job, watch: Watch) -> dict[str, Any]:
-    """Pools of actors, each of which takes a CPU of a Ray that has as many as there may be workers."""
+    """Use pools of actors. Each actor takes a CPU of a Ray that has as many CPUs as the possible workers."""
     import ray
 
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
@@ -374,11 +374,11 @@ def _run_ray_data(job: Job, watch: Watch) -> dict[str, Any]:
 
 _STORE_BYTES = 1 << 30
 _RAY_BLOCK_ROWS = 2
-"""A block goes to an actor as a whole: with more rows, a pool has less to share; with one, Ray has more work."""
+"""A block goes to an actor as a whole: with more rows, a pool has less to share; with one row, Ray has more work."""
 
 
 class _RowWork(Work):
-    """Work for a row of Ray Data."""
+    """Does the work for a row of Ray Data."""
 
     def __call__(self, row: Any) -> Any:
         super().__call__(int(row["id"]))
@@ -386,14 +386,14 @@ class _RowWork(Work):
 
 
 def _run_xenna(job: Job, watch: Watch) -> dict[str, Any]:
-    """Each stage is a pool of workers of one CPU. The last one writes when an item came: results come at the end."""
+    """Use a pool of one-CPU workers per stage. The last stage writes arrival times, as results come at the end."""
     start_xenna_ray(job.workers + len(job.stages) - len(job.moving), _STORE_BYTES)
     import cosmos_xenna.pipelines.v1 as xenna
 
     folder = Path(tempfile.gettempdir())
 
     class Worker(xenna.Stage):  # type: ignore[misc]
-        """A stage; the last of the job tells when it is done."""
+        """A stage; the last stage of the job records when an item is done."""
 
         def __init__(self, stage: Stage, *, is_last: bool) -> None:
             self._work = Work(stage.name, stage.make_schedule(job.count))
@@ -429,7 +429,7 @@ def _run_xenna(job: Job, watch: Watch) -> dict[str, Any]:
 
 
 def read_arrivals(text: str) -> dict[int, float]:
-    """Return when each item came first. What a worker of cosmos-xenna holds when it is retired is made again."""
+    """Return the first arrival of each item. cosmos-xenna repeats the items of a worker that it retires."""
     arrivals: dict[int, float] = {}
     for line in text.splitlines():
         item, came_s = line.split()
@@ -441,7 +441,7 @@ def read_arrivals(text: str) -> dict[int, float]:
 
 
 def find_best(results: Results, job: str) -> tuple[int, ...]:
-    """Return the layout that was the fastest in the search; nothing if there was none."""
+    """Return the fastest layout of the search; () without a search."""
     found = results.collect(job)
     rates = {layout: found[_name(layout)]["items_per_s"].get(0, 0.0) for layout in JOBS[job].layouts}
     best = max(rates, key=rates.__getitem__)
@@ -453,7 +453,7 @@ def _name(layout: Sequence[int]) -> str:
 
 
 def check_out(commit: str) -> Path:
-    """Return a checkout of an older commit, with an environment of its own. Made at the first call."""
+    """Return a checkout of an older commit with its own environment, made at the first call."""
     folder = ROOT / "runs" / f"checkout-{commit}"
     if not (folder / ".venv" / ".demo").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -468,7 +468,7 @@ def check_out(commit: str) -> Path:
 
 
 def _take(request: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Take the turn of a request by the code and the interpreter of its contestant."""
+    """Take the turn of a request with the code and the interpreter of its contestant."""
     limit_s = _LIMIT_S * max(run.share, 1.0)
     if request["contestant"] == XENNA:
         return run_turn("benchmarks.scaling", request, limit_s, python=find_tool_python(*_XENNA_PACKAGES))
@@ -483,7 +483,7 @@ def _take(request: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """The options of a run that each of its turns needs. `links` is a folder with a link to these benchmarks."""
+    """The options of a run that each turn needs. `links` is a folder with a link to these benchmarks."""
 
     share: float
     before: Path
@@ -491,7 +491,7 @@ class Run:
 
 
 def take(results: Results, place: tuple[str, str, int], layout: Sequence[int], run: Run) -> None:
-    """Take a turn that the results lack. Round 0 is the search."""
+    """Take a turn that is missing in the results. Round 0 is the search."""
     job, contestant, number = place
     name = _name(layout) if number == 0 else contestant
     if results.has(job, name, number) or results.find_exclusion(job, name):
@@ -568,7 +568,7 @@ def divide(results: Results, job: str, contestant: str, figure: str = "items_per
 
 
 def make_rows(results: Results, job: str) -> Iterator[list[str]]:
-    """Yield the row of each contestant that has figures: the job, in the first row alone, and its figures."""
+    """Yield the row of each contestant with figures: the job (only in the first row), and its figures."""
     found = results.collect(job)
     place = job
     for name in CONTESTANTS:
@@ -596,19 +596,19 @@ def make_rows(results: Results, job: str) -> Iterator[list[str]]:
 
 
 def _list_delays(figures: Mapping[str, Mapping[int, Any]]) -> list[float]:
-    """Return the seconds from each shift of each round to the next change; infinity where none came."""
+    """Return the seconds from each shift of each round to the next change; infinity if there was none."""
     delays_s = [seconds for each in figures["changed_after_s"].values() for seconds in each]
     return [math.inf if seconds is None else seconds for seconds in delays_s]
 
 
 def _count_changes(figures: Mapping[str, Mapping[int, Any]]) -> float:
-    """Return the changes of all rounds for a minute of them."""
+    """Return the number of changes per minute over all rounds."""
     changes, wall_s = sum(map(len, figures["changes"].values())), sum(figures["wall_s"].values())
     return 60.0 * changes / float(wall_s)
 
 
 def judge(results: Results, job: str) -> Iterator[str]:
-    """Yield what the figures say of the targets."""
+    """Yield the verdict on each target."""
     found = results.collect(job)[OURS]
     if not found["items_per_s"]:
         return

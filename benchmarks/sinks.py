@@ -1,13 +1,13 @@
-"""Measure the Parquet sink: four workers against one, against pyarrow in one process, and against Ray Data's writer.
+"""Measure the Parquet sink: four workers, one worker, pyarrow in one process, and Ray Data's writer.
 
     python -m benchmarks.sinks [--rounds 6] [--rows 100000] [--compression snappy] [--folder DIR]
 
 A row is a number, a short text and a float32 vector of 512: 2 kB. All contestants make the same rows from an array in
 memory, and write them with the same compression: snappy takes little of the time, gzip most of it. Each turn is a new
 process; the contestants take turns in a different order every round. The time is that of one write: for stagepipe from
-the start of its workers to the last record of its journal, on the disk (fsync); Ray is initialised before, and neither
-Ray nor pyarrow waits for the disk. CPU is that of the process and all its descendants. The rows of all contestants are
-read again and compared.
+the start of its workers to the last record of its journal on the disk (fsync); Ray is initialized before, and neither
+Ray nor pyarrow waits for the disk. CPU is the time of the process and all its descendants. The rows of all contestants
+are read back and compared.
 
 Ratios are to stagepipe with one worker, pair by pair within a round.
 """
@@ -84,7 +84,7 @@ def _write_with_ray(rows: Rows, folder: Path, compression: str) -> None:
 
 
 def _run_turn(contestant: str, rows: int, folder: str, compression: str) -> dict[str, float]:
-    """One turn, in a process of its own."""
+    """Take one turn, in a separate process."""
     data = Rows(rows)
     out = Path(tempfile.mkdtemp(dir=folder or None))
     if contestant == "Ray Data":

@@ -1,25 +1,25 @@
-"""Measure the CPU time of a worker for each small item, by part: what a call of a stage costs.
+"""Measure the CPU time of a worker per small item, by part: the cost of a call of a stage.
 
     python -m benchmarks.small_items [--rounds 7] [--json FILE]
 
-The item is a small dict, and the stages return it. CPU time, not wall time, so a busy machine matters little. Each
-figure is taken in a fresh process; the calls in one that makes the generators lazy as a worker does.
+The item is a small dict, and the stages return it. The figures are CPU time, so a busy machine matters little. Each
+figure is taken in a fresh process; the calls run in a process that makes the generators lazy, like a worker.
 
-    worker              all that a stage's process spends on an item in a real pipeline, operating system included,
+    worker              all CPU time of a stage's process per item in a real pipeline, including the operating system,
                         between two epochs' ends: reading, call, writing
-    worker, torch       the same, and the stage uses torch, so torch is seeded before each item
-    worker, torch idle  the same, and the stage imports torch and does not use it
+    worker, torch       the same with a stage that uses torch, so torch is seeded before each item
+    worker, torch idle  the same with a stage that imports torch and does not use it
     call                the stage is called and timed, with `reseed: false`: context, errors, run time, counters, board
-    call, seeded        the same, seeded; nothing is drawn
+    call, seeded        the same, seeded; the stage draws nothing
     call, torch         the same with torch imported and used: its generator is seeded for each item
     call, torch unused  the same in a worker that was forked from a server with torch and has not used it
     call, draws         seeded, and the stage draws from `random`
     call, draws NumPy   seeded, and the stage draws from `numpy.random`
     call, eager         seeded before each item, where a function of the generators was imported before
-    inline, two stages  all that an item costs in an inline run of a source and two stages
-    inline, a stage     what each further stage adds to that: the slope from one stage to four
+    inline, two stages  all CPU time per item in an inline run of a source and two stages
+    inline, a stage     the additional time of each further stage: the slope from one stage to four
     three fused stages  three of `call, seeded` in one process
-    hop's durations     what the recorders of both sides of a hop take to keep the item's phases
+    hop's durations     the time of the recorders on both sides of a hop to record the item's phases
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LIMIT_S = 120.0
 
 
 class _Discard:
-    """An output that drops what it gets."""
+    """An output that drops its items."""
 
     def add(self, _value: Any, _key: Key) -> bool:
         return True
@@ -73,7 +73,7 @@ def _draw_numpy(item: Any) -> Any:
 
 
 def _call(function: Callable[[Any], Any], *, stage_count: int = 1, reseed: bool = True, lazy: bool = True) -> float:
-    """Return the CPU time of an item in ns."""
+    """Return the CPU time per item in ns."""
     if lazy and not install_lazy_seeding():
         raise RuntimeError("the generators cannot be lazy: a function of theirs was imported before")
     layout = BoardLayout(1, (stage_count,))
@@ -159,7 +159,7 @@ ROWS: Final[dict[str, Callable[[], float]]] = {
 
 
 def _measure_inline(stage_count: int) -> float:
-    """Return the CPU time of an item in an inline run in ns, without the start of the run and of the epoch."""
+    """Return the CPU time per item of an inline run in ns, without the start of the run and of the epoch."""
     stages = [{"name": f"stage{index}", "uses": _keep} for index in range(stage_count)]
     config = {"source": {"uses": [dict(SMALL_DICT) for _ in range(_INLINE_ITEMS)]}, "stages": stages}
     with Pipeline(config, inline=True) as pipeline:
@@ -172,7 +172,7 @@ def _measure_inline(stage_count: int) -> float:
 
 
 def _run_turn(row: str) -> dict[str, float]:
-    """One turn, in a process of its own."""
+    """Take one turn, in a separate process."""
     return {"us": ROWS[row]() / 1000}
 
 

@@ -5,14 +5,14 @@
 A process sends {id, label, name} as fast as it can, and this one receives. All contestants run in each round, in a
 different order every time; the ratios are taken within a round.
 
-    Pipe               multiprocessing.Pipe, one dict a message
-    Pipe, lists of 25  the same, with as many dicts in a message as stagepipe has in a packet
-    singly             stagepipe's Sender and Receiver, timing on, one dict a packet
+    Pipe               multiprocessing.Pipe, one dict per message
+    Pipe, lists of 25  the same, with as many dicts per message as stagepipe has in a packet
+    singly             stagepipe's Sender and Receiver, timing on, one dict per packet
     packets            the same, with the packets that a pipeline sends
 
-Then one at a time: a dict goes to the other process and back, so the queue is always empty and nothing is held back.
+Then one at a time: a dict goes to the other process and back, so the queue is always empty and no item is held back.
 
-"CPU us" is the processor time of both sides for an item, including the operating system's work.
+"CPU us" is the processor time of both sides per item, including the operating system's work.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def make_item(number: int) -> dict[str, Any]:
 
 
 class Channel(Protocol):
-    """One way from a process to another. Each side is opened in its process."""
+    """A channel in one direction between two processes. Each side is opened in its process."""
 
     def open_sender(self) -> tuple[Send, Callable[[], object]]:
-        """Return the function that sends an item, and the one that sends what is held back."""
+        """Return the function that sends an item, and the function that sends held items."""
 
     def open_receiver(self) -> Callable[[], Any]:
         """Return the function that receives an item."""
 
 
 class PipeChannel:
-    """multiprocessing.Pipe, with a dict or a list of dicts in a message."""
+    """multiprocessing.Pipe, with a dict or a list of dicts per message."""
 
     def __init__(self, *, lists: bool) -> None:
         self._lists = lists
@@ -135,7 +135,7 @@ CONTESTANTS: dict[str, Callable[[], Channel]] = {
 
 
 def stream(name: str, count: int) -> dict[str, float]:
-    """Return the CPU and the wall time of an item, in us."""
+    """Return the CPU and the wall time per item, in us."""
     channel = CONTESTANTS[name]()
 
     def send_all() -> None:
@@ -153,7 +153,7 @@ def stream(name: str, count: int) -> dict[str, float]:
 
 
 def bounce(name: str, count: int) -> dict[str, float]:
-    """Return the CPU and the wall time of a hop, in us: items go to another process and back, one at a time."""
+    """Return the CPU and the wall time per hop, in us: items go to another process and back, one at a time."""
     there, back = CONTESTANTS[name](), CONTESTANTS[name]()
 
     def send_back() -> None:
@@ -178,7 +178,7 @@ def _check(item: Any, number: int) -> None:
 
 
 def _time(theirs: Callable[[], None], ours: Callable[[], None], hops: int) -> dict[str, float]:
-    """Run one side in a process of its own and the other in this one."""
+    """Run one side in a separate process and the other one in this process."""
     cpu_reader, cpu_writer = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_report_cpu, args=(theirs, cpu_writer))
     begin_s, begin_cpu_s = time.perf_counter(), time.process_time()

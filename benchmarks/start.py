@@ -1,19 +1,19 @@
-"""Measure how soon stagepipe starts: the first item, and a replaced worker.
+"""Measure the start of stagepipe: the time to the first item, and to replace a worker.
 
     python -m benchmarks.start [--rounds 7] [--only "3 stages,restarts"] [--json FILE]
 
-3, 14 stages    pipelines of stages that do nothing. "warm": the fork server of the process runs already. "first": in a
-                new process, from before `from stagepipe import Pipeline`, with the import and without.
-3 torch stages  the same with torch, against `import torch` in another new process beside it.
-restarts        a worker is killed twice. From its death, as the supervisor saw it, until its successor has built its
-                stages.
+3, 14 stages    pipelines of stages that do nothing. "warm": the fork server of the process is already running. "first":
+                in a new process, from before `from stagepipe import Pipeline`, with the import and without.
+3 torch stages  the same with torch, compared with `import torch` in another new process.
+restarts        a worker is killed twice. The time from its death, as seen by the supervisor, until its successor has
+                built its stages.
 
-Each turn is a new process, alone, in an order that changes. Bytecode is written and read, whatever
-PYTHONDONTWRITEBYTECODE says. A turn of each before the rounds warms the caches and does not count. The memory of three
-models is a part of benchmarks.loader.
+Each turn is a new process and runs by itself, in a changing order. Bytecode is written and read, whatever
+PYTHONDONTWRITEBYTECODE says. Before the rounds, an uncounted turn of each warms the caches. benchmarks.loader measures
+the memory of three models.
 
-A turn runs this module too, with `started_ns`: the time (`perf_counter_ns`) at which its parent started the process.
-Imports stand inside the functions: they are what is measured.
+A turn also runs this module, with `started_ns`: the time (`perf_counter_ns`) at which its parent started the process.
+The functions contain the imports, because these are measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from benchmarks.common.figures import Figures, Target
 
 BEGAN_NS = perf_counter_ns()
-"""Python has started; nothing of stagepipe is imported."""
+"""Python has started, and nothing of stagepipe is imported yet."""
 _REPEATS = 5
 _DEATHS = 2
 _RESTART_TIMEOUT_S = 20.0

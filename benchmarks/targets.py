@@ -1,26 +1,26 @@
-"""Does stagepipe keep its targets for small items, whole jobs and large hops? All of them, paired in one run.
+"""Check stagepipe's targets for small items, whole jobs and large hops, all paired in one run.
 
     python -m benchmarks.targets [--rows stage,loop] [--load quiet,busy] [--rounds 6] [--json FILE]
-    python -m benchmarks.targets --against CHECKOUT   # an older commit, by its own .venv, in the same rounds
+    python -m benchmarks.targets --against CHECKOUT   # an older commit, with its own .venv, in the same rounds
 
-    stage       the CPU time of a worker for an item of a stage that does nothing
-    loop        a loop over small dicts, without and with a stage, beside `multiprocessing.Pipe`
-    ping        one dict at a time, there and back, beside Pipe: on two CPUs, and with both processes on one
-    arrays      small arrays by size, the published experiment E3, beside the better of Pipe and RawArray
-    table       the starter `table`: the CPU time of a row from 2,000 to 20,000 rows, beside a plain loop over the files
+    stage       the CPU time of a worker per item of a stage that does nothing
+    loop        a loop over small dicts, without and with a stage, compared with `multiprocessing.Pipe`
+    ping        one dict at a time, there and back, compared with Pipe: on two CPUs, and with both processes on one
+    arrays      small arrays by size, the published experiment E3, compared with the better of Pipe and RawArray
+    table       the starter `table`: the CPU time per row from 2,000 to 20,000 rows, compared with a plain loop
     tokens, tensors, thumbnails, clips, models, images
-                the jobs of `benchmarks.peers`, beside the tools that were the fastest there
-    hop         arrays of 1.2 MB beside iceoryx2; a hop whose array nobody writes, up to 64 MB
-    auto        `workers: auto` and `fuse: auto` beside the layout by hand, on all jobs
-    waits       how long a training loop waits for a batch of *images*: it holds the interpreter's lock between two
+                the jobs of `benchmarks.peers`, compared with the fastest tools there
+    hop         arrays of 1.2 MB compared with iceoryx2; a hop whose array nobody writes, up to 64 MB
+    auto        `workers: auto` and `fuse: auto` compared with the layout by hand, on all jobs
+    waits       the waits of a training loop for a batch of *images*; the loop holds the GIL between two batches
 
-Each round takes every contestant once in each load, in an order that changes; each in new processes. A ratio is taken
-within a round. `busy` is beside another program that takes one CPU where the kernel places it; `pinned` is the same,
-and that program stays on the last CPU. A target is met, or missed, if the whole interval of the median is on one side
-of it. The best other tool is the one with the highest rate of this run. A target of 1.0 for items/s is met from 0.95:
-level. Peers run the same functions with the settings that their documentation advises; `benchmarks.peers` checks that
-they deliver the same samples. CHECKOUT needs `data/images` too. All rows take an hour and a half, twice that with
-`--against` and both loads.
+Each round takes every contestant once per load, in a changing order, each in new processes. A ratio is taken within a
+round. `busy` runs another program that takes one CPU where the kernel places it; `pinned` is the same, but that program
+stays on the last CPU. A target is met or missed if the whole interval of the median is on one side of it. The best
+other tool is the one with the highest rate of this run. A target of 1.0 for items/s is met from 0.95: level. Peers run
+the same functions with the settings that their documentation recommends; `benchmarks.peers` checks that they deliver
+the same samples. CHECKOUT needs `data/images` too. All rows take an hour and a half, twice that with `--against` and
+both loads.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _OWN, _AUTO, _LOOP = "stagepipe", "stagepipe, auto", "plain loop"
 
 @dataclass(frozen=True)
 class Contestant:
-    """Takes turns: `take(root)` measures it with the code of a checkout. `is_own`: with that of each checkout."""
+    """Takes turns: `take(root)` measures with the code of a checkout. `is_own`: it is measured for each checkout."""
 
     name: str
     take: Callable[[Path], Taken]
@@ -86,7 +86,7 @@ def _take_turn(root: Path, module: str, job: Mapping[str, Any]) -> dict[str, Any
 
 
 def _run_command(root: Path, module: str, *arguments: str, cpus: int = 0) -> dict[str, Any]:
-    """Run a benchmark of a checkout that has all contestants of a row in itself, on so many CPUs; return its JSON."""
+    """Run a benchmark of a checkout that contains all contestants of a row, on `cpus` CPUs; return its JSON."""
     with turn_folder() as folder:
         out, log = folder / "out.json", folder / "log.txt"
         chosen = set(sorted(os.sched_getaffinity(0))[: cpus or None])
@@ -172,10 +172,10 @@ _JOBS = {
         "DataLoader": "frameworks_torch:dataloader",
     },
 }  # fmt: skip
-"""The other tools of each job: those that were the fastest in docs/peers.md, a few of each."""
+"""The other tools of each job: some of the fastest ones in docs/peers.md."""
 _THREADS, _PROCESSES = ("SPDL, threads, per batch",), tuple(_JOBS["tensors"])[:3]
 _LONG_JOBS = {"models": 8}
-"""How many times as long they are measured: few items a second come in bursts."""
+"""Factors for the measuring time: jobs with few items per second deliver in bursts."""
 
 
 def _take_job(root: Path, job: str, framework: str) -> Taken:
@@ -202,7 +202,7 @@ _fewer, _more = _TABLE_ROWS
 
 
 def write_tables(folder: Path) -> None:
-    """Write the starter with few and with many rows, each in a folder of its own."""
+    """Write the starter with few and with many rows, each in a separate folder."""
     from stagepipe.starters import StarterKind, write_project
 
     for rows in _TABLE_ROWS:
@@ -211,12 +211,12 @@ def write_tables(folder: Path) -> None:
 
 
 def take_table(root: Path, way: str, folder: Path) -> Taken:
-    """Measure the table with the package of a checkout, by these benchmarks: an older commit lacks them."""
+    """Measure the table with the package of a checkout and these benchmarks, which an older commit lacks."""
     return _take_here(root, folder, {"way": way, "folder": str(folder)})
 
 
 def _take_here(root: Path, folder: Path, job: Mapping[str, Any]) -> Taken:
-    for name in ("benchmarks", "data"):  # beside the package `stagepipe`, which the interpreter's environment names
+    for name in ("benchmarks", "data"):  # next to the package `stagepipe`, which the interpreter's environment names
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
 
@@ -227,7 +227,7 @@ def _take_here(root: Path, folder: Path, job: Mapping[str, Any]) -> Taken:
 
 
 def take_own_turn(**job: Any) -> Taken:
-    """Take a turn of this module, in a process of its own."""
+    """Take a turn of this module, in a separate process."""
     return time_table(**job) if "way" in job else time_waits(**job)
 
 
@@ -236,9 +236,10 @@ _WAITS = 100
 
 
 def time_waits(step_s: float) -> Taken:
-    """Return the 99th percentile of the waits for a batch, and the median, in ms. A step holds the lock for `step_s`.
+    """Return the 99th percentile and the median of the waits for a batch, in ms. A step holds the GIL for `step_s`.
 
-    So long that the pipeline is ahead: what is waited for is the way to the caller, not the work on the images.
+    The step is so long that the pipeline is ahead: the waits measure the path to the caller, not the work on the
+    images.
     """
     from benchmarks.peers.frameworks import by_hand
     from benchmarks.peers.jobs import JOBS
@@ -258,7 +259,7 @@ def time_waits(step_s: float) -> Taken:
 
 
 def time_table(way: str, folder: str) -> Taken:
-    """Return the CPU us of a row by slope. One turn, in a process of its own; the first run warms the caches."""
+    """Return the CPU us per row by slope. One turn, in a separate process; the first run warms the caches."""
     run = _loop_over_table if way == _LOOP else partial(_run_table, way)
     used_s: dict[int, list[float]] = defaultdict(list)
     for number in range(1 + _TABLE_RUNS):
@@ -276,7 +277,7 @@ def time_table(way: str, folder: str) -> Taken:
 
 
 def _loop_over_table() -> None:
-    """Do what the starter does, in a plain loop."""
+    """Do the work of the starter in a plain loop."""
     ops: Any = importlib.import_module("my_ops")
     from stagepipe import SKIP
 
@@ -306,17 +307,17 @@ def _run_table(way: str) -> None:
 # ---------------------------------------------------------------------------------------------- targets
 
 Rounds = Mapping[int, float]
-"""A value by round; a contestant whose turn failed lacks that round."""
+"""A value by round; a round in which the contestant's turn failed is missing."""
 
 
 class Found:
-    """The figures of a load: by contestant, by figure, by round. An own contestant's are those of one checkout."""
+    """The figures of a load by contestant, figure and round. For own contestants, the figures of one checkout."""
 
     def __init__(self, figures: Mapping[str, Mapping[str, Rounds]]) -> None:
         self._figures = figures
 
     def get(self, contestant: str, figure: str) -> Rounds:
-        """Return a figure of each round; nothing for one that was not measured."""
+        """Return a figure of each round; empty if it was not measured."""
         return self._figures.get(contestant, {}).get(figure, {})
 
     def divide(self, contestant: str, other: str, figure: str) -> Rounds:
@@ -325,14 +326,14 @@ class Found:
         return {number: own[number] / others[number] for number in own if number in others}
 
     def find_fastest(self, job: str, tools: Sequence[str]) -> str:
-        """Return the contestant of a job with the most items/s of these tools, or ""."""
+        """Return the contestant of a job with the most items/s among these tools, or ""."""
         rates = {f"{job}: {tool}": self.get(f"{job}: {tool}", "items_per_s") for tool in tools}
         return max((name for name in rates if rates[name]), key=lambda name: median(rates[name].values()), default="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A line of the table: what is measured, how it follows from the figures, and its limits in a quiet load."""
+    """A line of the table: its text, its computation from the figures, and its limits in a quiet load."""
 
     row: str
     text: str
@@ -340,18 +341,18 @@ class Goal:
     at_most: float = math.inf
     at_least: float = -math.inf
     busy_at_most: float = 0.0
-    """The limit beside another program, where it is another one."""
+    """The limit under load, if it differs."""
     against: Callable[[Found], str] = lambda _: ""
-    """Names what it is compared with, where the run decides."""
+    """Names the reference, if the run determines it."""
 
     def judge(self, found: Found, load: str) -> tuple[Estimate, bool | None]:
-        """Return the figure, and whether its whole interval keeps the limit. None where only a part does."""
+        """Return the figure, and whether its whole interval is within the limit; None if only a part of it is."""
         figure = estimate(list(self.measure(found).values()))
         at_most = self.busy_at_most if load != QUIET and self.busy_at_most else self.at_most
         return figure, compare(figure, at_most=at_most, at_least=self.at_least) if self.measure(found) else None
 
     def format_limit(self, load: str) -> str:
-        """Return the limit as it is printed."""
+        """Format the limit for the table."""
         if self.at_least > -math.inf:
             return f">= {self.at_least:g}"
         return f"<= {self.busy_at_most if load != QUIET and self.busy_at_most else self.at_most:g}"
@@ -366,7 +367,7 @@ def _ratio(row: str, text: str, pair: tuple[str, str], figure: str, **limits: An
 
 
 def _beside(job: str, text: str, tools: Sequence[str], figure: str, **limits: Any) -> Goal:
-    """Compare with the fastest of some tools."""
+    """Compare with the fastest of several tools."""
 
     def fastest(found: Found) -> str:
         return found.find_fastest(job, tools)
@@ -404,7 +405,7 @@ def _make_goals() -> Iterator[Goal]:
     for size in _HEADER_SIZES:
         yield _goal("hop", f"header only at {size}, us", "hop", f"header {size}", at_most=20)
     yield _goal("hop", "header only, growth up to 64 MB", "hop", "growth", at_most=2)
-    # 1.2 times what they were before small items shared chunks, on a machine with other work.
+    # 1.2 times the values before small items shared chunks, on a machine with other work.
     yield _goal("waits", "a loop's waits for a batch of images, 99 % of them, ms", "waits", "p99 ms", at_most=26)
     yield _goal("waits", "half of them, ms", "waits", "median ms", at_most=0.7)
     for job in _JOBS:
@@ -417,7 +418,7 @@ ROWS = tuple(dict.fromkeys(goal.row for goal in GOALS))
 
 
 def list_contestants(rows: Sequence[str], tables: Path) -> list[Contestant]:
-    """Return who takes turns for these rows."""
+    """Return the contestants of these rows."""
     single = {
         "stage": [Contestant("stage", _take_stage)],
         "loop": [
@@ -459,7 +460,7 @@ LOADS = (QUIET, "busy", _PINNED)
 
 @contextmanager
 def apply_load(load: str) -> Iterator[None]:
-    """Keep another program busy meanwhile: it ends with the block, and with this process."""
+    """Keep another program busy during the block: it ends with the block, and with this process."""
     if load == QUIET:
         yield
         return
@@ -475,7 +476,7 @@ def apply_load(load: str) -> Iterator[None]:
 
 @dataclass
 class Measured:
-    """The figures by load, checkout ("" for what is not ours), contestant, figure and round; and what failed."""
+    """The figures by load, checkout ("" for other tools), contestant, figure and round; and the failed turns."""
 
     figures: dict[str, dict[str, dict[str, dict[str, dict[int, float]]]]]
     failures: list[str]
@@ -496,7 +497,7 @@ class Measured:
 def take_round(
     number: int, contestants: Sequence[Contestant], roots: Mapping[str, Path], loads: Sequence[str], measured: Measured
 ) -> Iterator[None]:
-    """Let everybody take a turn in each load; yield after each."""
+    """Let every contestant take a turn in each load; yield after each turn."""
     by_name = {contestant.name: contestant for contestant in contestants}
     for load in order(loads, number):
         with apply_load(load):
@@ -513,7 +514,7 @@ def take_round(
 
 
 def make_rows(measured: Measured, load: str, roots: Sequence[str], rows: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the cells of the goals of a load: of each checkout the figure, of the first the verdict too."""
+    """Yield the cells of a load's goals: the figure of each checkout, and the verdict only for the first."""
     for goal in GOALS:
         if goal.row not in rows:
             continue
@@ -560,7 +561,7 @@ def main(arguments: Sequence[str]) -> None:
         if "table" in options.rows:
             write_tables(tables)
         contestants = list_contestants(options.rows, tables)
-        with suppress(KeyboardInterrupt):  # what is cut short is printed, as far as it came
+        with suppress(KeyboardInterrupt):  # an interrupted run prints the figures that it has
             for number in range(options.rounds):
                 for _ in take_round(number, contestants, roots, options.load, measured):
                     write_json(options.json, {**about, **asdict(measured)})

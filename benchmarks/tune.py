@@ -1,8 +1,8 @@
-"""Does `stagepipe tune` end where a hand-made layout ends? The starters, the quickstart, and planted bottlenecks.
+"""Check that `stagepipe tune` reaches a hand-made layout, on the starters, the quickstart, and planted bottlenecks.
 
-For each case: `tune` from the layout of the config; then the layout at its end and a layout made by hand, in pairs of
-runs A B B A on the same items. The end is *level* if the ratio of the rates, end to hand-made, is at least 0.95, or its
-95 % interval includes 1.
+For each case, `tune` starts from the layout of the config. Then the final layout and a layout made by hand run in pairs
+A B B A on the same items. The final layout is *level* if the ratio of the rates, final to hand-made, is at least 0.95,
+or if its 95 % interval includes 1.
 
     python -m benchmarks.tune --json runs/tune.json
     python -m benchmarks.tune table "sleeping stage" --time 2m
@@ -62,7 +62,7 @@ class TuneCase:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRow:
-    """What came of a case. `total` compares the end with the start, `to_hand` with the layout by hand."""
+    """The result of a case. `total` compares the final layout with the start, `to_hand` with the layout by hand."""
 
     name: str
     changes: tuple[str, ...]
@@ -77,12 +77,12 @@ class TuneRow:
 
     @property
     def is_level(self) -> bool:
-        """Whether the end is as fast as the layout by hand, as far as the runs tell."""
+        """Whether the final layout is as fast as the layout by hand, within the precision of the runs."""
         return self.to_hand.ratio >= _LEVEL or self.to_hand.low <= 1 <= self.to_hand.high
 
     @property
     def is_below_start(self) -> bool:
-        """Whether the end is slower than the start."""
+        """Whether the final layout is slower than the start."""
         return self.total is not None and self.total.high < 1
 
 
@@ -93,7 +93,7 @@ def _fused(*stages: str) -> tuple[str, ...]:
 
 
 def _apart(*stages: str) -> tuple[str, ...]:
-    """A process for each: the starters ship with the layout that `tune` ends at."""
+    """Return overrides for a process per stage, because the starters ship with the layout that `tune` ends at."""
     return tuple(f"stages.{stage}.fuse=false" for stage in stages)
 
 
@@ -171,18 +171,18 @@ class _Printer:
     """Prints each change that `tune` tried."""
 
     def begin_run(self, text: str) -> None:
-        """Nothing: the runs are short."""
+        """Print nothing, because the runs are short."""
 
     def show_progress(self, progress: LiveRun) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def end_step(self, step: TuneStep) -> None:
-        """Print it."""
+        """Print the step."""
         print(f"  {' '.join(step.change)}: {step.interval} {step.note} {'kept' if step.is_kept else ''}", flush=True)
 
 
 def measure_case(case: TuneCase, time_s: float, pairs: int) -> TuneRow:
-    """Tune a case, and compare its end with the layout by hand."""
+    """Tune a case, and compare the final layout with the layout by hand."""
     began_s = monotonic()
     with case.open_config() as config:
         options = TuneOptions(time_s=time_s, allow_writes=True)
@@ -204,7 +204,7 @@ def measure_case(case: TuneCase, time_s: float, pairs: int) -> TuneRow:
 
 
 def _compare(config: Any, end: Sequence[str], by_hand: Sequence[str], pairs: int) -> tuple[RatioInterval, float]:
-    """Return how fast the end is, relative to the layout by hand, and the rate of that."""
+    """Return the rate of the final layout relative to the layout by hand, and the rate of the layout by hand."""
     specs = (load(config, by_hand), load(config, end))
     with OutputSandbox(specs[0], allow_writes=True) as sandbox:
         runner = LayoutRunner(sandbox, nullcontext, lambda _: None)
