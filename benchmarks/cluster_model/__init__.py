@@ -1,15 +1,15 @@
-"""Which engine wins on how many machines: a formula from measured costs, and a simulation that checks it.
+"""A model of which engine wins on how many machines: a formula from measured costs, and a simulation that checks it.
 
-First the parameters: a job, a cluster, and what a hop costs with each engine. The formula has the seconds of an item at
-each limit; the largest is what an item takes, where all CPUs have work and nothing waits for a straggler. The
-simulation adds both: who waits for the driver, the storage, a link, a CPU, or a straggler. Time goes on from block to
-block and not by a clock. A queue is the time at which its server is free again: who comes earlier waits until then.
-CPUs are a heap of such times. Blocks are served in the order in which they are sent.
+First the parameters: a job, a cluster, and the cost of a hop with each engine. The formula computes the seconds of an
+item at each limit; the largest is the time of an item if all CPUs have work and no straggler delays them. The
+simulation adds waits: for the driver, the storage, a link, a CPU, or a straggler. Time advances from block to block,
+not by a clock. A queue is the time at which its server is free again: earlier arrivals wait until then. CPUs are a heap
+of such times. Blocks are served in the order in which they are sent.
 
-Last, what is measured on this machine: CPU seconds, in the steady state, of all processes. Two stages make an array and
-pass it on, one worker each, at several sizes; the items come to the calling process. Plain Ray Data with a number in
-each block shows what a block costs. The terms of the formula are fitted to the CPU of an item. One size is left out of
-the fit: the formula must predict it.
+Last come the measurements on this machine: CPU seconds, in the steady state, of all processes. Two stages make an array
+and pass it on, one worker each, at several sizes; the items come to the calling process. Plain Ray Data with a number
+in each block shows the cost of a block. The terms of the formula are fitted to the CPU of an item. One size is left out
+of the fit: the formula must predict it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from stagepipe.engine.ray import RayCluster
 HOP_FILE: Final = FIGURES / "hop.json"
 COSTS_FILE: Final = FIGURES / "cluster_costs.json"
 _MIN_FITTED_BYTES: Final = 64_000
-"""Smaller items travel in pipes, at less than the fitted line says. The model is of arrays in shared memory."""
+"""Smaller items travel in pipes and cost less than the fitted line. The model is for arrays in shared memory."""
 GBIT_BYTES: Final = 125_000_000
 HOPS: Final = 3
-"""Source, first stage, second stage, sink or caller."""
+"""Three hops: source, first stage, second stage, sink or caller."""
 _JPEG_SHARE: Final = 0.1
-"""Of an array's bytes: what its file has. A JPEG of quality 90 has a tenth of its pixels, more or less."""
+"""Size of a file as a share of its array's bytes. A JPEG of quality 90 has about a tenth of its pixels' bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelJob:
     """A pipeline of two stages between a source and a sink. The first makes the array, the second uses it.
 
-    `result_bytes` is what the second returns and the sink writes. `passed_on_bytes` of it are the array that it has
-    received: nothing copies them on one machine.
+    `result_bytes` is the size of the second stage's result, which the sink writes. `passed_on_bytes` of it are the
+    array that it has received: on one machine, they are not copied.
     """
 
     item_bytes: float
@@ -59,7 +59,7 @@ class ModelJob:
     read_bytes: float = 0.0
     passed_on_bytes: float = 0.0
     returns_items: bool = False
-    """Whether the results come to the calling process. Otherwise a sink with workers writes them."""
+    """Whether the results come to the calling process. If not, a sink with workers writes them."""
     work_spread: float = 0.5
     """The standard deviation of the work of an item, as a share of its mean."""
 
@@ -82,7 +82,7 @@ class ModelJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSize:
-    """So many machines with so many CPUs, a network link each, and a storage that all share."""
+    """A number of machines, each with a number of CPUs and a network link, and one shared storage."""
 
     nodes: int
     cpus_per_node: int = 16
@@ -99,7 +99,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCosts:
-    """CPU seconds of a hop on one machine: `hop_s`, and the bytes of a new array at `copy_bytes_per_s`."""
+    """CPU seconds of a hop on one machine: `hop_s`, and a copy of a new array at `copy_bytes_per_s`."""
 
     hop_s: float
     copy_bytes_per_s: float
@@ -109,8 +109,8 @@ class LocalCosts:
 class RayCosts:
     """CPU seconds of a hop through Ray's object store, in the workers and in the driver.
 
-    `item_s` and 1/`bytes_per_s` are of an item, `block_s` of a block, `driver_block_s` of a block in the process that
-    schedules; `caller_item_s` is what that process does with an item, if the results come to it. A block ends at
+    `item_s` and 1/`bytes_per_s` are costs per item, `block_s` per block, `driver_block_s` per block in the scheduling
+    process; `caller_item_s` is the cost per item in that process, if the results come to it. A block ends at
     `max_block_bytes` or `max_block_items`, and with the block from which it was made.
     """
 
@@ -123,7 +123,7 @@ class RayCosts:
     max_block_items: int = 64
 
     def count_block_items(self, job: ModelJob) -> tuple[int, ...]:
-        """Return how many items are in a block of each hop.
+        """Return the number of items in a block of each hop.
 
         >>> costs = RayCosts(item_s=0, block_s=0, bytes_per_s=1, driver_block_s=0, caller_item_s=0)
         >>> costs.count_block_items(ModelJob.of_images(38_500_000, 0.01, result_bytes=1_000))
@@ -131,18 +131,18 @@ class RayCosts:
         """
         found = [self.max_block_items]
         for item_bytes in (job.read_bytes, job.item_bytes, job.result_bytes):
-            fitting = math.ceil(self.max_block_bytes / max(item_bytes, 1.0))  # the item that reaches the limit is in it
+            fitting = math.ceil(self.max_block_bytes / max(item_bytes, 1.0))  # includes the item that reaches the limit
             found.append(min(found[-1], fitting))
         return tuple(found[1:])
 
     def count_blocks(self, job: ModelJob) -> float:
-        """Return the blocks of all hops for each item."""
+        """Return the number of blocks of all hops per item."""
         return sum(1 / items for items in self.count_block_items(job))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCosts:
-    """What both engines cost, and on which machine it was measured."""
+    """The costs of both engines, and the machine on which they were measured."""
 
     local: LocalCosts
     ray: RayCosts
@@ -150,7 +150,7 @@ class EngineCosts:
 
 
 def load_costs(path: Path = COSTS_FILE) -> EngineCosts:
-    """Read what `--measure` has written: both engines, measured side by side."""
+    """Read the output of `--measure`: both engines, measured side by side."""
     document = json.loads(path.read_text())
     held_out = document["held_out_bytes"]
     points = {
@@ -166,7 +166,7 @@ def load_costs(path: Path = COSTS_FILE) -> EngineCosts:
 
 
 def load_quiet_local_costs(path: Path = HOP_FILE) -> LocalCosts:
-    """Return what a hop costs on a machine without other programs, from the benchmark of a hop."""
+    """Return the cost of a hop on a machine without other programs, from the benchmark of a hop."""
     return fit_local_costs(json.loads(path.read_text())["rows"])
 
 
@@ -178,7 +178,7 @@ def fit_local_costs(rows: Sequence[Mapping[str, Any]]) -> LocalCosts:
 
 
 def _fit_line(points: Mapping[int, float], *, hops: int) -> LocalCosts:
-    """Fit so many hops with one copy to CPU seconds by bytes."""
+    """Fit `hops` hops with one copy to CPU seconds by bytes."""
     hop_s, byte_s = fit([[hops, nbytes] for nbytes in points], list(points.values()))
     return LocalCosts(hop_s=hop_s, copy_bytes_per_s=1 / max(byte_s, 1e-15))
 
@@ -201,7 +201,7 @@ def fit(terms: Sequence[Sequence[float]], values: Sequence[float]) -> list[float
 
 
 class ModelEngine(StrEnum):
-    """What runs the job. The first two use one machine, however many there are."""
+    """The way to run the job. The first two use one machine, however many there are."""
 
     PROCESS = "one process"
     LOCAL = "local"
@@ -210,7 +210,7 @@ class ModelEngine(StrEnum):
 
 
 def find_limits(engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs: EngineCosts) -> Mapping[str, float]:
-    """Return the seconds of an item at each limit, by the name of what limits."""
+    """Return the seconds of an item at each limit, by the name of the limit."""
     if engine is ModelEngine.RAY:
         return _find_ray_limits(job, cluster, costs.ray)
     if engine is not ModelEngine.ISLANDS:
@@ -247,7 +247,7 @@ def get_ray_cpu_s(job: ModelJob, costs: RayCosts) -> float:
 
 
 def get_driver_s(job: ModelJob, costs: RayCosts) -> float:
-    """Return the seconds that the process which schedules the blocks, and takes the last ones, needs for an item."""
+    """Return the seconds per item in the process that schedules the blocks and takes the last ones."""
     return costs.count_blocks(job) * costs.driver_block_s + (costs.caller_item_s if job.returns_items else 0.0)
 
 
@@ -271,7 +271,7 @@ def get_caller_bytes(job: ModelJob) -> float:
 def get_node_bytes(job: ModelJob, cluster: ClusterSize) -> float:
     """Return the bytes of an item in the busier direction of the nodes' links, through Ray.
 
-    A node reads the file, gets an array if the actor before is elsewhere, and writes what its sink has got.
+    A node reads the file, gets an array if the previous actor is elsewhere, and writes the input of its sink.
     """
     written_bytes = 0.0 if job.returns_items else job.result_bytes
     moved_bytes = (job.item_bytes + written_bytes) * (1 - 1 / cluster.nodes)
@@ -284,7 +284,7 @@ def predict_rate(engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs
 
 
 def name_limit(engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs: EngineCosts) -> str:
-    """Return what limits the rate."""
+    """Return the name of the limit."""
     limits = find_limits(engine, job, cluster, costs)
     return max(limits, key=limits.__getitem__)
 
@@ -292,7 +292,7 @@ def name_limit(engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs: 
 def find_least_nodes(
     engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs: EngineCosts, *, max_nodes: int = 1_000
 ) -> int | None:
-    """Return the fewest nodes on which an engine is faster than one machine is without Ray; None if none are."""
+    """Return the smallest number of nodes for which an engine beats one machine without Ray; None if there is none."""
     local = predict_rate(ModelEngine.LOCAL, job, cluster, costs)
     return next(
         (
@@ -305,18 +305,18 @@ def find_least_nodes(
 
 
 _BLOCKS_IN_FLIGHT_PER_CPU: Final = 2
-"""What Ray Data keeps under way: one that runs, and one that waits with its data at hand."""
+"""Number of blocks that Ray Data keeps in flight: one that runs, and one that waits with its data available."""
 _DETECTION_S: Final = 30.0
-"""Until a lost node is noticed: Ray asks each node every few seconds, and gives it up after some failures."""
+"""Time until a lost node is noticed: Ray asks each node every few seconds, and gives it up after some failures."""
 _RESTART_S: Final = 20.0
-"""Until the island of a lost node runs again, with `--resume`, after the others have ended: the start of a run."""
+"""Time until the island of a lost node runs again, with `--resume`, after the others have ended: the start of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLoss:
     """The first node is lost at `share` of the time that the run takes without the loss.
 
-    `keeps_output`: what it has written is in a folder that others see.
+    `keeps_output`: whether its output is in a folder that other nodes can see.
     """
 
     share: float = 0.5
@@ -325,7 +325,7 @@ class NodeLoss:
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """A run of so many items in so many seconds."""
+    """A run with its number of items and seconds."""
 
     items: int
     seconds: float
@@ -346,7 +346,7 @@ def simulate(
     loss: NodeLoss | None = None,
     seed: int = 17,
 ) -> SimulatedRun:
-    """Simulate a run with as many blocks as give each CPU its number of them. Islands work on groups of that size."""
+    """Simulate a run of `blocks_per_cpu` blocks for each CPU. Islands work on groups of items of the same size."""
     blocks = blocks_per_cpu * cluster.cpus
     block_items = costs.ray.count_block_items(job)[1]
     draw = np.random.default_rng(seed)
@@ -369,7 +369,7 @@ def simulate(
 
 
 def _make_speeds(draw: np.random.Generator, cluster: ClusterSize) -> list[float]:
-    """Return the speed of each node: the quantiles of a normal distribution, so that few nodes are no luck."""
+    """Return the speed of each node: quantiles of a normal distribution, so that few nodes do not depend on luck."""
     normal = NormalDist(1.0, max(cluster.node_spread, 1e-9))
     speeds = [normal.inv_cdf((number + 0.5) / cluster.nodes) for number in range(cluster.nodes)]
     draw.shuffle(speeds)
@@ -377,7 +377,7 @@ def _make_speeds(draw: np.random.Generator, cluster: ClusterSize) -> list[float]
 
 
 def _draw_relative(draw: np.random.Generator, count: int, spread: float) -> NDArray[np.float64]:
-    """Return times with a mean of one. A gamma distribution: no time is negative, and a sum of items is one too."""
+    """Return times with a mean of one. With the gamma distribution, none is negative, and sums follow one too."""
     return np.ones(count) if spread == 0 else draw.gamma(spread**-2, spread**2, count)
 
 
@@ -466,12 +466,12 @@ _ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000
 HELD_OUT_BYTES: Final = 1_200_000
 _ENGINES: Final = {"local": "local", "engine: ray": "ray"}
 _MEASURED_PART: Final = (0.2, 0.8)
-"""Of the items: no start, and no end, when the first stages have nothing left to do."""
+"""Share of the items: without the start, and without the end, when the first stages have no more work."""
 _SAMPLES: Final = 10
 _WORK_CALLS: Final = 20
 _BLOCKS: Final = 400
 _ACTOR_CPUS: Final = 0.5
-"""So that two actors and the read tasks find room on two CPUs."""
+"""Leaves room for two actors and the read tasks on two CPUs."""
 _NO_COSTS: Final = RayCosts(item_s=0, block_s=0, bytes_per_s=1, driver_block_s=0, caller_item_s=0)
 
 
@@ -495,7 +495,7 @@ def pass_array_on(item: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuPoint:
-    """What an item of a size cost: CPU seconds of its work alone, of all processes, and of the calling one of them."""
+    """The cost of an item of a size: CPU seconds of only its work, of all processes, and of the calling process."""
 
     nbytes: int
     work_s: float
@@ -535,7 +535,7 @@ def _measure_point(engine: str, nbytes: int) -> CpuPoint:
 
 
 def _measure_middle(items: Iterable[object], planned: int) -> tuple[float, float, float]:
-    """Take all items; return wall, CPU and the caller's CPU seconds of an item, of the middle ones."""
+    """Take all items; return wall, CPU and the caller's CPU seconds per item, for the middle ones."""
     begin, end = (int(part * planned) for part in _MEASURED_PART)
     step = max((end - begin) // _SAMPLES, 1)
     found = (0.0, 0.0, 0.0)
@@ -584,7 +584,7 @@ def _measure_work_s(nbytes: int) -> float:
 
 
 def make_measured_job(point: CpuPoint) -> ModelJob:
-    """Return the job that was measured: it reads nothing, and the second stage passes the array on to the caller."""
+    """Return the job of a measurement: it reads nothing, and the second stage passes the array on to the caller."""
     size = float(point.nbytes)
     return ModelJob(
         item_bytes=size,
@@ -597,9 +597,9 @@ def make_measured_job(point: CpuPoint) -> ModelJob:
 
 
 def fit_ray_costs(points: Sequence[CpuPoint], block: CpuPoint) -> RayCosts:
-    """Fit the terms of the formula to the points and to a block with one item, the workers' CPU and the driver's apart.
+    """Fit the terms of the formula to the points and to a block with one item, separately for workers and driver.
 
-    The driver's are of small items alone: while it waits for large ones it uses CPU too, and that limits nothing.
+    The driver's terms use only small items: while it waits for large ones it uses CPU too, which limits nothing.
     """
     driver_block_s = block.caller_cpu_s / HOPS
     terms: list[list[float]] = [[HOPS, HOPS, 0.0]]

@@ -1,11 +1,11 @@
-"""Say at which size and work which engine wins, on 1 to 1,000 nodes, from measured costs.
+"""Compute which engine wins at which size and work, on 1 to 1,000 nodes, from measured costs.
 
     python -m benchmarks.cluster_model [--json FILE] [--plot FILE.svg] [--network 25] [--storage 100] [--cpus 16]
     python -m benchmarks.cluster_model --measure benchmarks/results/cluster_costs.json  # Ray here, minutes
     python -m benchmarks.cluster_model --page  # fill the tables of docs/scaling.md from benchmarks/results
 
-The first simulates, in half a minute, and starts nothing. Its costs are in the file that the second writes, of both
-engines side by side. docs/scaling.md has the formula.
+The first command simulates, in half a minute, and starts no process. Its costs come from the file that the second
+command writes, for both engines side by side. docs/scaling.md has the formula.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ _COLOURS: Final = {
 
 @dataclass(frozen=True)
 class ModelCurve:
-    """The items per second of an engine over the nodes; `limits` has what the formula names at each."""
+    """The items per second of an engine over the nodes; `limits` has the formula's limit at each."""
 
     name: str
     rates: Mapping[int, float]
@@ -149,7 +149,7 @@ class ModelCurve:
 
 @dataclass(frozen=True)
 class ModelPanel:
-    """All curves of an item size and a work. The machine's own two rates need no cluster."""
+    """All curves of an item size and a work. The two rates of one machine need no cluster."""
 
     item_bytes: int
     work_s: float
@@ -206,7 +206,7 @@ def make_panels(cluster: ClusterSize, costs: EngineCosts, nodes: Sequence[int] =
 
 
 def format_rates(panels: Sequence[ModelPanel]) -> Iterator[str]:
-    """Yield a Markdown table of the rates at some numbers of nodes, each with what limits it."""
+    """Yield a Markdown table of the rates at some numbers of nodes, each with its limit."""
     counts = list(panels[0].curves[0].rates)
     shown = [count for count in _SHOWN_NODES if count in counts] or counts
     yield (
@@ -224,7 +224,7 @@ def format_rates(panels: Sequence[ModelPanel]) -> Iterator[str]:
 
 
 def format_least_nodes(cluster: ClusterSize, costs: EngineCosts) -> Iterator[str]:
-    """Yield a table: from how many nodes each engine is faster than one machine without Ray."""
+    """Yield a table of the number of nodes from which each engine is faster than one machine without Ray."""
     names = list(list_contests(1, 1))
     yield f"| item, work | {' | '.join(names)} |"
     yield "|---|" + "---|" * len(names)
@@ -239,7 +239,7 @@ def format_least_nodes(cluster: ClusterSize, costs: EngineCosts) -> Iterator[str
 
 
 def format_loss(cluster: ClusterSize, costs: EngineCosts) -> Iterator[str]:
-    """Yield a table: how much longer a run of five minutes takes that loses one of its ten nodes half-way."""
+    """Yield a table of the delay of a five-minute run that loses one of its ten nodes half-way."""
     cluster = replace(cluster, nodes=_LOSS_NODES)
     job = ModelJob.of_images(1_200_000, _LOSS_WORK_S, _SMALL_RESULT_BYTES)
     block_s = costs.ray.count_block_items(job)[1] * get_local_cpu_s(job, costs.local)
@@ -260,9 +260,9 @@ def format_loss(cluster: ClusterSize, costs: EngineCosts) -> Iterator[str]:
 
 
 def format_agreement(points: Mapping[str, Sequence[Mapping[str, Any]]], costs: EngineCosts) -> Iterator[str]:
-    """Yield a table of the formula beside what was measured: the CPU of an item, and the rate with all CPUs.
+    """Yield a table of the formula and the measurements: the CPU of an item, and the rate with all CPUs.
 
-    A run gets fewer CPUs where other programs use them, or where a stage has one worker and the others wait for it.
+    A run gets fewer CPUs if other programs use them, or if a stage has one worker and the others wait for it.
     """
     cpus = costs.machine["cpus"]
     cluster = ClusterSize(nodes=1, cpus_per_node=cpus, network_bytes_per_s=1e15, storage_bytes_per_s=1e15)

@@ -1,4 +1,4 @@
-"""What the command lines share: the machine, options, the first and the last lines of a run, and its JSON."""
+"""The common parts of command lines: the machine, options, the first and the last lines of a run, and its JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from benchmarks.common.turn import ROOT
 _PACKAGES = ("numpy", "torch", "pyzmq")
 _BEGIN_S = monotonic()
 ROUNDS = 6
-"""The fewest whose interval has a coverage of 95 %."""
+"""The smallest number of rounds with an interval of 95 % coverage."""
 
 
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     """Describe the machine. `packages` are listed with the usual ones; a package that is not installed is left out.
 
-    `commit` is that of this checkout.
+    `commit` is the commit of this checkout.
     """
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
@@ -55,7 +55,7 @@ def _lines(path: str) -> list[str]:
 
 
 def is_same_machine(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether figures of two runs compare: the same machine and versions. The load may differ."""
+    """Return whether the figures of two runs are comparable: same machine and versions. The load may differ."""
     return all(before[key] == now[key] for key in ("cpu", "cpus", "kernel", "versions"))
 
 
@@ -85,7 +85,7 @@ def machine_line(description: dict[str, Any]) -> str:
 
 
 def hardware_line(description: dict[str, Any]) -> str:
-    """Describe the hardware alone, in a line short enough to stand below a plot."""
+    """Describe only the hardware, in a line that is short enough to fit below a plot."""
     gib = description["memory_bytes"] / (1 << 30)
     return f"{description['cpu']}, {description['cpus']} CPUs, {gib:.0f} GiB, Linux {description['kernel']}"
 
@@ -101,7 +101,7 @@ def make_parser(text: str | None, *, rounds: int | None = ROUNDS) -> argparse.Ar
 def add_names(
     parser: argparse.ArgumentParser, option: str, known: Sequence[str], kind: str, *, separator: str = ","
 ) -> None:
-    """Add an option that lists names of `known`. Its default is all of them."""
+    """Add an option that lists names from `known`. Its default is all of them."""
     parser.add_argument(
         option,
         type=parse_names(known, kind, separator),
@@ -111,13 +111,13 @@ def add_names(
 
 
 def add_corrupt(parser: argparse.ArgumentParser) -> None:
-    """Add the option that lets a test see that the check of what arrives works."""
+    """Add the option with which a test shows that the check of the arriving items works."""
     text = "corrupt one element of what this contestant delivers; the check must stop the run"
     parser.add_argument("--corrupt", default="", help=text)
 
 
 def parse_names(known: Sequence[str], kind: str, separator: str = ",") -> Callable[[str], list[str]]:
-    """Return the type of an option that lists names of `known`.
+    """Return the type of an option that lists names from `known`.
 
     >>> parse_names(("Pipe", "Queue"), "contestant")("Queue, Pipe")
     ['Queue', 'Pipe']
@@ -135,7 +135,7 @@ def parse_names(known: Sequence[str], kind: str, separator: str = ",") -> Callab
 
 
 def open_run(name: str, *notes: str, packages: Sequence[str] = ()) -> dict[str, Any]:
-    """Print the machine, `notes` and the command, and return what the run's JSON begins with: `command`, `machine`."""
+    """Print the machine, `notes` and the command, and return the beginning of the run's JSON: `command`, `machine`."""
     about: dict[str, Any] = {"command": repeat_command(name), "machine": machine(packages)}
     print(machine_line(about["machine"]), *notes, f"Repeat: {about['command']}", sep="\n", flush=True)
     return about

@@ -1,4 +1,4 @@
-"""Medians and ratios with their intervals, the printed table of them, targets with verdicts, and waits. Pure."""
+"""Medians and ratios with their intervals, tables of them, targets with verdicts, and waits. No I/O."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _coverage(n: int, cut: int) -> float:
 
 
 def find_coverage(rounds: int) -> float:
-    """Return the coverage of the interval over so many rounds."""
+    """Return the coverage of the interval over this number of rounds."""
     return estimate([1.0] * rounds).coverage
 
 
@@ -97,7 +97,7 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimat
 
 
 def quotient(numerator: Estimate, denominator: Estimate) -> Estimate:
-    """Divide two figures that are shown, so that a reader can repeat the division.
+    """Divide two displayed figures, so that a reader can repeat the division.
 
     The interval goes from the lowest to the highest quotient of the two intervals. It contains the true ratio if both
     contain their medians, which has at least the probability `coverage` (Bonferroni).
@@ -124,7 +124,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Target:
-    """A target, the value measured, and the verdict. `met` is None if this run did not measure it or did not decide."""
+    """A target, the measured value, and the verdict. `met` is None if this run did not measure or decide it."""
 
     text: str
     measured: str = ""
@@ -138,14 +138,14 @@ class Target:
 
 
 def judge(text: str, figure: Estimate | None, measured: str, *, at_most: float = inf, at_least: float = -inf) -> Target:
-    """Judge a figure, which `measured` describes: `{}` in it stands for the figure. None was not measured."""
+    """Judge a figure; None: not measured. `measured` describes it, with `{}` in place of the figure."""
     if figure is None:
         return Target(text)
     return Target(text, measured.format(figure.text()), is_met(figure, at_most=at_most, at_least=at_least))
 
 
 def is_met(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) -> bool | None:
-    """Return whether the whole interval keeps the limits: None where only a part of it does, or rounds are missing.
+    """Return whether the whole interval is within the limits; None if only a part of it is, or rounds are missing.
 
     >>> [is_met(Estimate(1.0, 0.9, high, 0.97), at_most=1.1) for high in (1.05, 1.2)]
     [True, None]
@@ -154,7 +154,7 @@ def is_met(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) ->
 
 
 def compare(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) -> bool | None:
-    """Do the same for an interval of any coverage, which stands beside the figure."""
+    """Do the same for an interval of any coverage, which is printed with the figure."""
     if at_least <= figure.low and figure.high <= at_most:
         return True
     return False if figure.high < at_least or figure.low > at_most else None
@@ -170,7 +170,7 @@ _SHORTEST_S = 1e-9
 
 @dataclass(frozen=True)
 class PooledWaits:
-    """The 99th percentile of `count` waits, or the longest where they are too few for a percentile."""
+    """The 99th percentile of `count` waits, or the longest wait if they are too few for a percentile."""
 
     count: int
     value_s: float
@@ -178,7 +178,7 @@ class PooledWaits:
 
 
 def count_waits(waits_s: Iterable[float]) -> dict[str, int]:
-    """Return the number of waits by bin. Keys are text, as JSON's are.
+    """Return the number of waits by bin. Keys are strings, as in JSON.
 
     >>> count_waits([1.0, 1.001, 1.05])
     {'0': 2, '2': 1}
@@ -225,7 +225,7 @@ Figures = dict[str, dict[str, list[float]]]
 
 
 def require_same(found: Figures, figure: str) -> None:
-    """Raise AssertionError unless all contestants have the same value in all rounds: they delivered the same."""
+    """Raise AssertionError unless all contestants delivered the same: the same value in all rounds."""
     values = {value for of_one in found.values() for value in of_one[figure]}
     assert len(values) == 1, f"the contestants differ in {figure}: {sorted(values)}"
 
@@ -234,7 +234,7 @@ _WIDTH = 26
 
 
 def format_figures(title: str, found: Figures, figures: Sequence[str], reference: str = "") -> Iterator[str]:
-    """Format a line for each contestant: medians, and their ratios to `reference`, which are taken within a round.
+    """Format a line for each contestant: medians, and their ratios to `reference` within a round.
 
     >>> list(format_figures("a hop", {"Pipe": {"us": [2.0] * 6}}, ["us"]))[1:]
     ['      us', 'Pipe  2.00 [2.00, 2.00]']

@@ -1,4 +1,4 @@
-"""Tables in Markdown, the parts of a page that are made, and the plots. The rest of a page is written by hand."""
+"""Tables in Markdown, the generated parts of a page, and the plots. The rest of a page is written by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 def make_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: int | None = None) -> Iterator[str]:
-    """Yield the lines of a table in Markdown. With `left`, all columns after so many are aligned to the right.
+    """Yield the lines of a table in Markdown. With `left`, the columns after this number are aligned to the right.
 
     >>> list(make_table(["d", "us"], [["2", "9"]]))
     ['| d | us |', '|---|---|', '| 2 | 9 |']
@@ -32,7 +32,7 @@ def format_row(cells: Sequence[str]) -> str:
 
 
 def divide(numerators: Sequence[float] | None, denominators: Sequence[float] | None, digits: int = 2) -> str:
-    """Format the quotient of the medians shown; "1" for a contestant beside itself, "" where one was not measured."""
+    """Format the quotient of the displayed medians; "1" for a contestant and itself, "" if one was not measured."""
     if not numerators or not denominators:
         return ""
     if numerators is denominators:
@@ -41,7 +41,7 @@ def divide(numerators: Sequence[float] | None, denominators: Sequence[float] | N
 
 
 def make_caption(document: Document, rounds: int, note: str = "") -> Iterator[str]:
-    """Yield what stands below a table: its rounds, what brackets hold, the command and the machine."""
+    """Yield the lines below a table: its rounds, the meaning of the brackets, the command and the machine."""
     coverage = 100 * find_coverage(rounds)
     yield ""
     yield f"Medians of {rounds} rounds{note}; brackets: {coverage:.0f} % interval of the median. A ratio divides"
@@ -80,9 +80,9 @@ def fill(page: str, name: str, made: str) -> str:
 
 
 def save_plot(drawing: Any, *paths: Path) -> None:
-    """Write a figure of matplotlib in the format of each suffix. The same figures give the same file."""
+    """Write a matplotlib figure in the format of each suffix. The same figures give the same file."""
     import matplotlib as mpl
 
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):  # its text can be searched
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):  # text stays text and can be searched
         for path in paths:
             drawing.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)

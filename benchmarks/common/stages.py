@@ -1,6 +1,6 @@
 """Sources and stages that configs name by dotted path. They run in workers, which have NumPy anyway.
 
-They have a module of their own, because stagepipe refuses dotted paths into the running script.
+They are in a separate module, because stagepipe refuses dotted paths into the running script.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pass_on(item: Any) -> Any:
 
 
 def tell_pid(item: int) -> tuple[int, int]:
-    """Return the item and this process."""
+    """Return the item and the id of this process."""
     return item, os.getpid()
 
 
@@ -50,7 +50,7 @@ class Arrays:
 
 
 def _build(nbytes: int) -> NDArray[np.uint8]:
-    """Make an array in the outgoing shared memory. Who keeps a reference to it makes the transport copy it."""
+    """Make an array in the outgoing shared memory. If a reference to it remains, the transport copies it."""
     array: NDArray[np.uint8] = stagepipe.empty(nbytes, np.uint8)
     array[:1] = 1
     return array
@@ -97,7 +97,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 def serve(port_file: str) -> None:
     """Answer each request after LATENCY_S, and write the port to a file."""
-    import asyncio  # not in the workers of others
+    import asyncio  # only this process needs it, not the workers of other stages
 
     async def run() -> None:
         server = await asyncio.start_server(_answer, "127.0.0.1", 0)
@@ -112,7 +112,7 @@ class Fetch:
     """Fetch a body from the server, over a connection that each thread keeps."""
 
     def __init__(self, port: int) -> None:
-        """`port`: that of the server."""
+        """`port`: the port of the server."""
         from http.client import HTTPConnection
 
         self._connect = partial(HTTPConnection, "127.0.0.1", port)
@@ -178,15 +178,15 @@ class Model:
 
 
 class Work:
-    """Waits for an item as for a network or a disk, and computes: for how long, its number says."""
+    """Waits, as for a network or a disk, and computes. The number of the item determines both times."""
 
     def __init__(self, name: str, schedule: Sequence[tuple[int, float, float]]) -> None:
-        """`schedule`: from which item on, how many ms it waits, and how many it computes."""
+        """`schedule`: the item from which an entry applies, ms of waiting, and ms of computing."""
         self._name = name
         self._first, self._wait_ms, self._compute_ms = zip(*schedule, strict=True)
 
     def __call__(self, item: int) -> int:
-        """Return the item. The first item of each time leaves a mark in the temporary folder: when it came."""
+        """Return the item. The first item of each entry writes its arrival time to the temporary folder."""
         place = bisect(self._first, item) - 1
         if item and item == self._first[place]:
             (Path(tempfile.gettempdir()) / f"{self._name}-{item}").write_text(str(time.monotonic()))

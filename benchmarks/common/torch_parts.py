@@ -1,4 +1,4 @@
-"""What runs in workers and needs torch at the top of its module: a stage, and a dataset of DataLoader."""
+"""Parts that run in workers and import torch at the top of their module: a stage, and a dataset of DataLoader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_zero(number: int) -> int:
 
 
 class Stream(IterableDataset[Any]):
-    """Yields what `make_items()` yields. Small when pickled: the items are made in DataLoader's worker."""
+    """Yields the items of `make_items()`. Small when pickled, because DataLoader's worker makes the items."""
 
     def __init__(self, make_items: Callable[[], Iterable[Any]]) -> None:
         self._make_items = make_items

@@ -1,6 +1,6 @@
-"""A turn: one contestant in a new process, whose result is JSON. Rounds of turns, their processors, and what they use.
+"""A turn: one contestant in a new process, whose result is JSON. Rounds of turns, their processors and resources.
 
-What a turn started ends with it. The clocks count the processor time of a process and of all its descendants.
+All processes that a turn started end with it. The clocks count the processor time of a process and its descendants.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _JOB_FILE = "job.json"
 
 
 class TurnError(Exception):
-    """A turn failed, or took too long. The message is its last line on standard error."""
+    """A turn failed or took too long. The message is its last line on standard error."""
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every descendant that loses its own, so that `run_turn` finds and ends it.
+    """Make this process the parent of every orphaned descendant, so that `run_turn` finds and ends it.
 
     PR_SET_CHILD_SUBREAPER, prctl(2).
     """
@@ -62,9 +62,9 @@ def run_turn(
 ) -> dict[str, Any]:
     """Run `python -m module JOB_FILE RESULT_FILE` and return the JSON that it wrote. Raise TurnError if it fails.
 
-    With `samples_memory` its JSON says `memory_from_s` (`time.monotonic`), and what is returned has `pss_bytes`: the
-    peak of all its processes since then. It is sampled from here, so that it is no processor time of the turn.
-    `keeps_partial`: what it has written counts although it fails. `root` is the checkout whose code and interpreter
+    With `samples_memory`, its JSON must have `memory_from_s` (`time.monotonic`), and the result gets `pss_bytes`: the
+    peak of all its processes since then. This process samples it, so that it costs no processor time of the turn. With
+    `keeps_partial`, the JSON counts although the turn fails. `root` is the checkout whose code and interpreter
     (`.venv`) take the turn, `python` another interpreter. `launch` makes the command of a launcher, such as mpiexec,
     from the turn's folder and its own command.
     """
@@ -92,9 +92,9 @@ def find_python(root: Path) -> str:
 
 
 def find_tool_python(*requirements: str) -> str:
-    """Return the interpreter of an environment that has these packages alone, which is made at the first call.
+    """Return the interpreter of an environment with only these packages, which is made at the first call.
 
-    For a tool whose requirements are not those of the others. Raise TurnError if they cannot be installed.
+    Use it for a tool whose requirements conflict with the others. Raise TurnError if they cannot be installed.
     """
     folder = ROOT / "runs" / "tools" / requirements[0]
     python, done = folder / "bin" / "python", folder / "requirements.txt"
@@ -111,7 +111,7 @@ def find_tool_python(*requirements: str) -> str:
 
 
 def _run(command: Sequence[str], folder: Path, out: IO[bytes], limit_s: float, root: Path) -> str | None:
-    """Return why it failed, or "" if its log says so; None if it did not."""
+    """Return the reason of a failure, or "" if the log has it; None if the command succeeded."""
     environment = {**make_environment(root=root), "TMPDIR": str(folder)}
     try:
         subprocess.run(
@@ -126,9 +126,9 @@ def _run(command: Sequence[str], folder: Path, out: IO[bytes], limit_s: float, r
 
 
 def answer_turn(arguments: Sequence[str], measure: Callable[..., Mapping[str, Any]]) -> bool:
-    """Answer `run_turn` if these arguments come from it: write what `measure(**job)` returns. Return whether it was so.
+    """Answer `run_turn` if these arguments come from it: write the result of `measure(**job)`. Return whether they did.
 
-    For a module that is its own turn: its other arguments are a user's options.
+    For a module that takes its own turns: any other arguments are a user's options.
     """
     if len(arguments) != 2 or Path(arguments[0]).name != _JOB_FILE:
         return False
@@ -140,7 +140,7 @@ def answer_turn(arguments: Sequence[str], measure: Callable[..., Mapping[str, An
 def make_environment(*folders: Path, root: Path = ROOT) -> dict[str, str]:
     """Return the environment of a new process that imports from the project at `root`, and from these folders.
 
-    Without PYTHONDONTWRITEBYTECODE, which images of containers often set: each process would compile torch again.
+    It omits PYTHONDONTWRITEBYTECODE, which images of containers often set: each process would compile torch again.
     """
     path = os.pathsep.join(filter(None, [*map(str, (root, *folders)), os.environ.get("PYTHONPATH")]))
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -151,7 +151,7 @@ def make_environment(*folders: Path, root: Path = ROOT) -> dict[str, str]:
 def turn_folder() -> Iterator[Path]:
     """Open a temporary folder. On exit, end all processes that were started inside, and remove it.
 
-    What they left in shared memory under names that start with the folder's is removed too.
+    Shared memory under names that start with the folder's name is removed too.
     """
     before = set(psutil.Process().children(recursive=True))
     with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as folder:
@@ -167,7 +167,7 @@ def turn_folder() -> Iterator[Path]:
 
 
 def end_processes(processes: Sequence[psutil.Process]) -> None:
-    """End them with SIGTERM, and those that stay with SIGKILL."""
+    """End processes with SIGTERM, and the remaining ones with SIGKILL."""
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -185,9 +185,9 @@ _JOIN_S = 10.0
 
 
 def order(names: Sequence[str], round_number: int) -> list[str]:
-    """Return the contestants in their order of round `round_number`.
+    """Return the contestants in their order in round `round_number`.
 
-    Consecutive pairs of rounds start with different contestants, each in its turn; every other round runs backwards.
+    Each pair of rounds starts with a different contestant; every other round runs backwards.
 
     >>> [order("abcd", number) for number in (0, 1, 2)]
     [['d', 'c', 'b', 'a'], ['a', 'b', 'c', 'd'], ['c', 'b', 'a', 'd']]
@@ -202,7 +202,7 @@ def order(names: Sequence[str], round_number: int) -> list[str]:
 
 
 def take_rounds(names: Sequence[str], rounds: int, take: Callable[[str], Mapping[str, float]]) -> Figures:
-    """Let each contestant take a turn in each round, in an order that changes."""
+    """Let each contestant take a turn in each round, in a changing order."""
     found: Figures = {name: {} for name in names}
     for number in range(rounds):
         for name in order(names, number):
@@ -221,7 +221,7 @@ def end_process(process: BaseProcess) -> None:
 
 
 class Placement:
-    """Pins this thread to the first processor, and what is started in `on_other_cpus` to the others.
+    """Pins this thread to the first processor, and processes started in `on_other_cpus` to the others.
 
     It changes nothing on a machine with one processor, or if `pinned` is False.
     """
@@ -235,7 +235,7 @@ class Placement:
 
     @contextmanager
     def on_other_cpus(self) -> Iterator[None]:
-        """Run processes and threads that are started inside on the other processors, and this thread until the exit."""
+        """Start processes and threads on the other processors; until the exit, this thread runs there too."""
         if not self.pinned:
             yield
             return
@@ -279,11 +279,11 @@ def find_cpu_clock(pid: int) -> int:
 class CpuClocks:
     """The processor time of this process and of chosen others: cheap enough for a burst.
 
-    Of a process that has ended, the last reading stands.
+    For a process that has ended, the last reading counts.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
-        """`pids` are those of the others."""
+        """`pids` are the other processes."""
         self._last_ns = dict.fromkeys(map(find_cpu_clock, pids), 0)
 
     def read_ns(self) -> int:
@@ -295,7 +295,7 @@ class CpuClocks:
 
 
 def measure_ended_children_s() -> float:
-    """Return the processor time of all ended descendants: each was waited for, also by its own parent."""
+    """Return the processor time of all ended descendants whose parents have waited for them."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -303,8 +303,8 @@ def measure_ended_children_s() -> float:
 class CpuMeter:
     """The processor time of this process and its descendants since the meter was made, in seconds.
 
-    A process that has ended counts by what its parent has collected of it (`getrusage(2)`, RUSAGE_CHILDREN), one whose
-    parent has not yet, not at all.
+    A process that has ended counts with the time that its parent has collected (`getrusage(2)`, RUSAGE_CHILDREN). If
+    its parent has not collected it yet, it does not count.
     """
 
     def __init__(self) -> None:
@@ -330,9 +330,9 @@ def _children_s(process: psutil.Process) -> float:
 
 
 class TreeClocks:
-    """Wall and CPU time of this process and all below it, also of those that end meanwhile, up to their last sample.
+    """Wall and CPU time of this process and all descendants, including ended ones up to their last sample.
 
-    `CpuMeter` does not do for Ray: nobody collects the time of a worker that has ended.
+    `CpuMeter` does not work for Ray, because no process collects the time of an ended worker.
     """
 
     def __init__(self) -> None:
@@ -342,11 +342,11 @@ class TreeClocks:
         self._caller_s = time.process_time()
 
     def sample(self) -> None:
-        """Read the clocks of all processes that live."""
+        """Read the clocks of all live processes."""
         self._last_s |= self._read()
 
     def measure(self) -> tuple[float, float, float]:
-        """Return the wall seconds, the CPU seconds of all, and those of this process, since the start."""
+        """Return the wall seconds, the CPU seconds of all processes, and those of this process, since the start."""
         wall_s, caller_s = time.perf_counter() - self._wall_s, time.process_time() - self._caller_s
         self.sample()
         below_s = sum(last_s - self._begin_s.get(key, 0.0) for key, last_s in self._last_s.items())
@@ -370,7 +370,7 @@ def measure_pss_bytes() -> int:
 
 
 class PssSampler:
-    """Samples the proportional set size of processes in a thread. Run it in another process than what is measured.
+    """Samples the proportional set size of processes in a thread. Run it in a different process than the measured ones.
 
     with PssSampler(lambda: [process.pid for process in found], period_s=0.25) as sampler:
         ...
@@ -378,7 +378,7 @@ class PssSampler:
     """
 
     def __init__(self, list_pids: Callable[[], Iterable[int]], period_s: float) -> None:
-        """`list_pids` returns the processes of the moment."""
+        """`list_pids` returns the current processes."""
         self._list_pids = list_pids
         self._period_s = period_s
         self._samples: list[tuple[float, int]] = []

@@ -3,9 +3,9 @@
 `repetition` of a contestant requests the arrays and yields them one by one. A float32 array of shape (d, d) is sent;
 both sides make it. Each contestant has a child process, forked from a server that has no threads. The child sends
 `TRANSFERS` arrays on each request and exits when the other side closes. A receiver that waits for a dead child gets
-EOFError. stagepipe stands behind the same interface, through its public API only.
+EOFError. stagepipe has the same interface, and uses only its public API.
 
-All contestants of a size run side by side and take turns, in the receiver's process. The table has `auto` against the
+All contestants of a size take turns in the receiver's process. The table compares `auto` with the
 others at every size. The plot has microseconds per transfer against d for all five contestants; its error bars show the
 standard error of the mean, as in the write-up. matplotlib is imported only to draw.
 """
@@ -332,8 +332,8 @@ AUTO = "stagepipe auto"
 FIXED_MODES = tuple(name for name in MODES if name != AUTO)
 PEERS = tuple(name for name in CONTESTANTS if name not in MODES)
 MAX_RATIO = 1.1
-"""The largest allowed ratio of `auto` to the better contestant. An interval above it is a miss, one on both sides of it
-is undecided."""
+"""The largest allowed ratio of `auto` to the better contestant. An interval above it is a miss; an interval on both
+sides of it is undecided."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ def make_size_table(size_lines: Sequence[Line]) -> Iterator[str]:
 
 
 def targets(size_lines: Sequence[Line], sizes: int) -> Iterator[Target]:
-    """Judge both targets. `met` is None where that is undecided, or not all `sizes` were measured."""
+    """Judge both targets. `met` is None if a target is undecided, or if not all `sizes` were measured."""
     complete = len(size_lines) == sizes and sizes > 0
     yield _target(
         "`auto` is as fast as the better of its two modes",

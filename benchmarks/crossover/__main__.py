@@ -1,15 +1,15 @@
-"""Compare pipe and shared memory by array size, and `auto` with the better of both: experiment E3, complete.
+"""Compare pipe and shared memory by array size, and `auto` with the better of the two: experiment E3, complete.
 
     python -m benchmarks.crossover [--plot FILE.svg|FILE.png] [--json FILE] [--sizes 2,4] [--rounds 10]
 
 A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, with 100 transfers in
-each of 10 repetitions, by `multiprocessing.Pipe` and by `RawArray` with a Pipe as the flag. This repeats it, beside a
-stagepipe source in its own process with `transport: {mode: pipe}`, `mode: shared_memory` and `auto`.
+each of 10 repetitions, by `multiprocessing.Pipe` and by `RawArray` with a Pipe as the flag. This repeats it, together
+with a stagepipe source in its own process with `transport: {mode: pipe}`, `mode: shared_memory` and `auto`.
 
-The five run side by side; their repetitions alternate. A repetition lasts from the request (for stagepipe: a new epoch
-of the same workers) until the last array has arrived; a second table starts when the first array has arrived. Before
-and after, a repetition of each is compared element by element. The medians decide which of two is better; brackets hold
-the lowest and the highest quotient of their intervals. The receiver has its own processor (`--unpinned`: it has not).
+The repetitions of the five alternate. A repetition lasts from the request (for stagepipe: a new epoch of the same
+workers) until the last array has arrived; a second table starts when the first array has arrived. Before and after, a
+repetition of each is compared element by element. The medians decide which of two is better; brackets show the lowest
+and the highest quotient of their intervals. The receiver has its own processor, except with `--unpinned`.
 docs/benchmarks.md has the figures, as experiment E3.
 
 Below 64 KiB Pipe is ahead of `auto`: an epoch of stagepipe starts with half a millisecond of work, every item is

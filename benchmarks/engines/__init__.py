@@ -19,10 +19,10 @@ from benchmarks.common.turn import TreeClocks
 from stagepipe import Pipeline
 
 ACTOR_CPUS: Final = 0.5
-"""With whole CPUs, two actors leave none of two to the source."""
+"""With whole CPUs, two actors would leave none of two CPUs to the source."""
 CUTS: Final = ((1, 1, 128), (8, 8, 128), (64, 64, 128), (8, 64, 128), (8, 64, 32), (1, 64, 32))
-"""Rows of a batch, rows of a read task, and MiB of a block of Ray Data, whose default is 128: `choose_cut` takes what
-gives it most."""
+"""Rows of a batch, rows of a read task, and MiB of a block of Ray Data, whose default is 128. `choose_cut` takes the
+fastest."""
 _MIN_BATCHES: Final = 5
 
 
@@ -44,7 +44,7 @@ def work(milliseconds: float) -> None:
 
 
 class MakeArray:
-    """Makes an item with an array of `nbytes`."""
+    """A stage that makes an item with an array of `nbytes`."""
 
     def __init__(self, nbytes: int, work_ms: float) -> None:
         """Set the size, and the work on an item."""
@@ -58,7 +58,7 @@ class MakeArray:
 
 
 class Look:
-    """Looks at the first byte, and passes the item on."""
+    """A stage that reads the first byte and passes the item on."""
 
     def __init__(self, work_ms: float) -> None:
         """Set the work on an item."""
@@ -94,7 +94,7 @@ class LookAtColumns(Look):
 
 
 class MakeItems(MakeArray):
-    """The same for a table of Ray Data, with items of any type: pickled, and made with seeds of their own."""
+    """The same for a table of Ray Data, with items of any type: pickled, and each made with its own seed."""
 
     def __call__(self, batch: Any) -> Any:
         """Return the pickled items of a table of numbers."""
@@ -114,12 +114,12 @@ class LookAtItems(Look):
 
 def _seeded(number: int, stage: Callable[[Any], Any], item: Any) -> Any:
     random.seed(number)
-    np.random.seed(number)  # noqa: NPY002 - what stages draw from
+    np.random.seed(number)  # noqa: NPY002 - stages draw from it
     return stage(item)
 
 
 def pack_items(items: Sequence[Any]) -> Any:
-    """Return a table of items of any type: their pickles, and beside them their arrays' bytes."""
+    """Return a table of items of any type: their pickles, and the bytes of their arrays."""
     import pyarrow as pa
 
     pickles, buffers = [], []
@@ -138,22 +138,22 @@ def unpack_items(table: Any) -> Iterator[Any]:
 
 
 _CALLS_PER_SAMPLE: Final = 50
-"""Between two looks at the clocks of all processes: what one that ends uses after its last is lost."""
+"""Samples between two looks at the clocks of all processes. CPU time after a process's last sample is lost."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Items per second, and CPU seconds for an item: from the first item on, so without the start of processes."""
+    """Items per second, and CPU seconds per item: from the first item on, so without the start of processes."""
 
     items_per_s: float
     cpu_s_per_item: float
 
 
 class Stopwatch:
-    """Counts items from the first arrival to the last. The CPU time is that of this process and of all below it."""
+    """Counts items from the first arrival to the last. The CPU time covers this process and all descendants."""
 
     def __init__(self, total: int) -> None:
-        """`total` items will come: at the last one, the processes that made them still live."""
+        """`total` items will come: at the last one, the processes that made them are still alive."""
         self._left = total
         self._count = 0
         self._calls = 0
@@ -181,7 +181,7 @@ class Stopwatch:
 
 
 class StopwatchSink:
-    """A sink that writes to a file in the folder `path` how fast its items came."""
+    """A sink that writes the speed of its items to a file in the folder `path`."""
 
     def __init__(self, path: str, total: int) -> None:
         self._folder = Path(path)
@@ -220,7 +220,7 @@ def measure_pipeline(job: Job, engine: str) -> Speed:
 
 
 def measure_islands(job: Job) -> Speed:
-    """Run the same to a sink with `inside: local`: one island, on this machine. Its CPU time is without Ray's own."""
+    """Run the same to a sink with `inside: local`: one island, on this machine. Its CPU time excludes Ray's own."""
     from stagepipe.cluster import IslandOptions, run_islands
 
     with tempfile.TemporaryDirectory(prefix="engines-") as folder:
@@ -233,7 +233,7 @@ def measure_islands(job: Job) -> Speed:
 
 
 def measure_columns(job: Job) -> Speed:
-    """Run the same on Ray Data, written as its documentation says, in order: rows are columns of arrays."""
+    """Run the same on Ray Data, as its documentation advises, in order: rows are columns of arrays."""
     watch = Stopwatch(job.count)
     for batch in _make_dataset(job, MakeColumns, LookAtColumns, "numpy").iter_batches(batch_size=None):
         watch.count(len(batch["id"]))
@@ -241,7 +241,7 @@ def measure_columns(job: Job) -> Speed:
 
 
 def measure_items(job: Job) -> Speed:
-    """Run the same on Ray Data, in order, with items of any type, which come to the caller as they are."""
+    """Run the same on Ray Data, in order, with items of any type, which reach the caller unchanged."""
     watch = Stopwatch(job.count)
     dataset = _make_dataset(job, MakeItems, LookAtItems, "pyarrow")
     for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -273,7 +273,7 @@ def _make_dataset(job: Job, make: type, look: type, batch_format: str) -> Any:
 
 
 def choose_cut(job: Job, name: str) -> tuple[int, int, int]:
-    """Return the cut with which a contestant written for Ray Data is fastest, with a third of the items."""
+    """Return the fastest cut for a contestant written for Ray Data, measured with a third of the items."""
     count = job.count // 3
     cuts = [cut for cut in CUTS if max(cut[:2]) * _MIN_BATCHES <= count or cut[0] == 1]
     speeds = {cut: CONTESTANTS[name](replace(job, count=count, cut=cut)).items_per_s for cut in cuts}
@@ -287,7 +287,7 @@ ENGINE_RAY: Final = "engine: ray"
 ISLANDS: Final = "islands"
 
 LONGER: Final = {LOCAL: 2, ISLANDS: 2}
-"""Times as many items, so that a turn of these takes as long as one of Ray Data."""
+"""Factors for the number of items, so that a turn of these takes as long as one of Ray Data."""
 
 CONTESTANTS: Final[dict[str, Callable[[Job], Speed]]] = {
     LOCAL: lambda job: measure_pipeline(job, "local"),

@@ -5,16 +5,16 @@
 
 local                       the local engine
 islands                     `inside: local` on one node: the local engine in an actor of Ray
-Ray Data                    written by hand as its documentation says: rows are columns of arrays, in order
-Ray Data, any item, seeded  written by hand with what `engine: ray` adds: pickled items of any type, their arrays' bytes
-                            beside the pickles, and seeds by item
+Ray Data                    written by hand, as its documentation advises: rows are columns of arrays, in order Ray
+Data, any item, seeded  written by hand, with the additions of `engine: ray`: pickled items of any type, the bytes of
+                            their arrays next to the pickles, and seeds by item
 engine: ray                 the config of the first
 
-Each moves arrays through two stages, one worker each, in every round; a ratio is of one round. Start-up is left out.
-The order of the contestants changes from round to round. Both Ray Data have the rows of a batch and of a read task and
-the size of blocks that gave them most, of six such cuts in a turn of each before the first round. Ray runs on this
-machine, with its CPUs. The CPU time is that of all processes below the measuring one; for islands, that of the island,
-without Ray's own processes.
+Each engine moves arrays through two stages, one worker each, in every round; a ratio is taken within a round. Start-up
+is left out. The order of the contestants changes between rounds. Before the first round, each Ray Data contestant takes
+a turn with six cuts (the rows of a batch and of a read task, and the size of blocks) and keeps the fastest. Ray runs on
+this machine, with its CPUs. The CPU time covers all processes below the measuring one; for islands, it covers the
+island, without Ray's own processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RESULTS = FIGURES / "engines.json"
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
 _WORKS_MS = (0.0, 1.0)
 _BYTES_PER_ROUND = 4_000_000_000
-"""Several times what waits between the stages when the first item arrives, which would come as a burst."""
+"""Several times the bytes that wait between the stages at the first item, which would arrive as a burst."""
 _WORK_S_PER_ROUND = 2.0
 _ITEM_LIMITS = (60, 8000)
 _WIDTHS = (40, 26, 24, 24)
@@ -72,7 +72,7 @@ def main() -> None:
         return
     document = open_run("engines", packages=["ray"])
     sections: list[dict[str, Any]] = []
-    with closing(RayCluster("local")):  # what joins it later leaves it running
+    with closing(RayCluster("local")):  # clients that join it later leave it running
         for work_ms in arguments.work_ms:
             for nbytes in arguments.sizes:
                 job = Job(_count_items(nbytes, work_ms), nbytes, work_ms)
@@ -93,7 +93,7 @@ def _count_items(nbytes: int, work_ms: float) -> int:
 
 
 def measure(job: Job, cuts: Mapping[str, tuple[int, int, int]], rounds: int) -> dict[str, list[list[float]]]:
-    """Return, for each contestant, [items/s, CPU s an item] of each round. `cuts`: of those that have one."""
+    """Return [items/s, CPU s per item] of each round, by contestant. `cuts`: for the contestants that have one."""
     found: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
     for number in range(rounds):
         for name in order(list(CONTESTANTS), number):
@@ -112,7 +112,7 @@ def _print_section(section: dict[str, Any]) -> None:
 
 
 def make_lines(documents: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the table, the verdicts, and where it was measured."""
+    """Yield the table, the verdicts, and the machine."""
     sections = [section for document in documents for section in document["sections"]]
     yield ""
     yield from make_table(TITLES, (row for section in sections for row in make_rows(section)), left=2)
@@ -128,7 +128,7 @@ def make_lines(documents: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def make_rows(section: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield the row of each contestant: the place, in the first row alone, its name and its figures."""
+    """Yield the row of each contestant: the place (only in the first row), its name and its figures."""
     base = [values[0] for values in section["rounds"][RAY_DATA]]
     place = f"{section['nbytes'] / 1e6:g} MB, {section['work_ms']:g} ms"
     for name, values in section["rounds"].items():

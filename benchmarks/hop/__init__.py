@@ -1,6 +1,6 @@
-"""One hop: what is sent, a dict {id, label, image}, and its check; stagepipe's sources and its side as a contestant.
+"""One hop: the sent item, a dict {id, label, image}, and its check; stagepipe's sources and its side as a contestant.
 
-Workers import it, because configs name the sources by dotted path. stagepipe is used through its public API only.
+Workers import it, because configs name the sources by dotted path. It uses only stagepipe's public API.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Dicts:
 
 
 class PassOnBesideTorch:
-    """Imports torch, or uses it too, and returns its items unchanged."""
+    """Imports torch, optionally uses it, and returns its items unchanged."""
 
     def __init__(self, *, used: bool) -> None:
         import torch
@@ -174,11 +174,11 @@ def config(name: str, nbytes: int) -> dict[str, Any]:
 _LARGE_BYTES = 256 << 10
 _SMALL_ITEM_WINDOW = 512
 _LARGE_ITEM_WINDOW = 16
-"""The small and large items that stagepipe has in flight by default: its window, and what a pipe of packets holds."""
+"""The small and large items that stagepipe has in flight by default: its window, and the content of a packet pipe."""
 
 
 class PipelinePeer:
-    """A pipeline that runs forever. The caller takes items at any time; backpressure stops the producer meanwhile."""
+    """A pipeline that runs forever. The caller takes items at any time; backpressure stops the producer in between."""
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name, self.filled = name, name != HEADER_ONLY
@@ -191,7 +191,7 @@ class PipelinePeer:
         self.receive: Callable[[], Item] = self._items.__next__
 
     def close(self) -> None:
-        """Close the pipeline and keep what its report says about the hops in `hops`."""
+        """Close the pipeline and keep the report's figures of the hops in `hops`."""
         del self.receive
         self._items = iter(())
         self._pipeline.close()

@@ -2,27 +2,28 @@
 
     python -m benchmarks.hop [--quick] [--sizes 0B,1.2MB] [--only Pipe,memcpy] [--rounds 9] [--json FILE]
 
-An item is a dict {id, label, image}. All contestants of a size run side by side; each round gives each of them one
-burst, in a different order every time, after the items that piled up since the last one. The receiver has a processor
-to itself. "us" is the time from one item to the next at the receiver, "CPU us" the processor time of both sides.
-"Touched" means that the receiver reads every byte of the image. Items are checked byte by byte before and after.
+An item is a dict {id, label, image}. In each round, each contestant of a size takes one burst, in a different order
+every time, after the items that piled up since its last burst. The receiver has a processor to itself. "us" is the time
+from one item to the next at the receiver, "CPU us" the processor time of both sides. "Touched" means that the receiver
+reads every byte of the image. Items are checked byte by byte before and after.
 
 stagepipe runs through its public API:
 
     copied       the producer yields the same prepared array every time, as the other producers do
     filled       the producer creates each image with `stagepipe.empty` and copies the prepared array into it
-    passed on    filled by the source, and a stage in between returns its input: two hops, compared with one of others
+    passed on    filled by the source, and a stage in between returns its input: two hops, compared with one hop of
+others
     header only  only the first byte is written: the cost of a hop without its contents, which no user's item has
 
 memcpy is not a transport: `np.copyto` into 16 warm buffers in turn, as many as a pipeline has in flight. The targets
-refer to it, because a transport cannot overwrite what its reader may still hold. "memcpy to one" has a single buffer,
-which stays in the cache. Queue, faster-fifo, SharedMemory and iceoryx2 are limited to what 16 MiB hold, 4 to 256 items.
-"SharedMemory" makes a segment for each message; "reused" has one segment whose 16 slots take turns. It carries one size
-and one type from one process to one other, and an image is valid only until the next one.
+refer to it, because a transport cannot overwrite data that its reader may still hold. "memcpy to one" has a single
+buffer, which stays in the cache. Queue, faster-fifo, SharedMemory and iceoryx2 are limited to the contents of 16 MiB, 4
+to 256 items. "SharedMemory" makes a segment for each message; "reused" has one segment whose 16 slots take turns. It
+carries one size and one type from one process to one other, and an image is valid only until the next one.
 
-The size `loop` is what a user sees of small items: a loop takes 30,000 dicts, and 30,000 more, from a pipeline that has
-just started, or from `Connection.recv`. Each turn is a new process, alone, with the kernel's placement. The array of
-0 bytes is in half of the loops: its pickling costs every contestant ten microseconds, which hide the hop.
+The size `loop` shows small items from the user's side: a loop takes 30,000 dicts, and 30,000 more, from a pipeline that
+has just started, or from `Connection.recv`. Each turn is a new process that runs by itself and is not pinned. The array
+of 0 bytes is in half of the loops: its pickling costs every contestant ten microseconds, which hide the hop.
 """
 
 from __future__ import annotations
@@ -125,11 +126,11 @@ LOOPS: dict[str, Callable[[str], Iterator[Item]]] = {
     "Pipe + stage": _use_two_pipes,
 }
 LoopFigures = dict[str, dict[str, list[dict[str, float]]]]
-"""The figures of each round, by kind of dict and contestant: wall and CPU us of an item, at first and later."""
+"""The figures of each round, by kind of dict and contestant: wall and CPU us per item, at first and later."""
 
 
 def measure_loops(names: list[str], rounds: int, items: int) -> LoopFigures:
-    """Give each contestant a turn of twice so many items in each round, with each kind of dict."""
+    """Give each contestant a turn of two times `items` items in each round, with each kind of dict."""
     found: LoopFigures = {kind: {name: [] for name in names} for kind in DICTS}
     for number in range(rounds):
         for kind, turns in found.items():
@@ -140,7 +141,7 @@ def measure_loops(names: list[str], rounds: int, items: int) -> LoopFigures:
 
 
 def _time(items: Iterator[Item], count: int) -> tuple[float, float]:
-    """Take `count` items and return the wall and the CPU time of one, in us."""
+    """Take `count` items and return the wall and the CPU time per item, in us."""
     cpu, begin_s = CpuMeter(), time.perf_counter()
     first = next(items)["id"]
     for number, item in enumerate(islice(items, count - 1), first + 1):
@@ -150,7 +151,7 @@ def _time(items: Iterator[Item], count: int) -> tuple[float, float]:
 
 
 def _run_turn(name: str, kind: str, items: int) -> dict[str, float]:
-    """One turn, in a process of its own."""
+    """Take one turn, in a separate process."""
     taken = iter(LOOPS[name](kind))
     assert next(taken)["id"] == 0
     (us, cpu_us), (later_us, later_cpu_us) = (_time(taken, items) for _ in range(2))
@@ -159,15 +160,15 @@ def _run_turn(name: str, kind: str, items: int) -> dict[str, float]:
 
 
 _unfinished: list[Iterator[Item]] = []
-"""Kept until the process ends."""
+"""Iterators kept until the process ends."""
 
 
 LOOP_BASE = {"stagepipe": "Pipe", "stagepipe + stage": "Pipe + stage"}
 LOOP_TARGETS = "a loop over "
-"""How the text of each target of the loops begins."""
+"""The beginning of the text of each target of the loops."""
 _PEER, _IMAGE = "Pipe", "1.2MB"
 _FIRST = "stagepipe filled"
-"""What stands first: an item as a user makes it."""
+"""The first row of the table: an item as a user makes it."""
 _SIZE_NAMES = {"0B": "0 B", "1KB": "1 KB", "64KB": "64 KB", "1.2MB": "1.2 MB", "8MB": "8 MB", "64MB": "64 MB"}
 
 
@@ -177,7 +178,7 @@ def find_us(rows: Sequence[Document], *, touched: bool = False) -> dict[tuple[st
 
 
 def make_hop_table(document: Document, *, touched: bool = False) -> Iterator[str]:
-    """Yield the table of the sizes: us of an item, touched by the receiver or not, and Pipe's time divided by it."""
+    """Yield the table of the sizes: us per item, touched by the receiver or not, and Pipe's time divided by it."""
     us = find_us(document["rows"], touched=touched)
     names, sizes = (list(dict.fromkeys(key[index] for key in us)) for index in (0, 1))
     names.sort(key=lambda name: name != _FIRST)
@@ -231,7 +232,7 @@ def hop_lines(reports: dict[str, Any]) -> Iterator[str]:
 
 _MAX_TIMING_NS = 2000
 _MAX_GROWTH = 2.0
-"""The allowed growth from the smallest size in shared memory to one a thousand times as large: mostly noise."""
+"""The allowed growth from the smallest size in shared memory to a size a thousand times as large: mostly noise."""
 
 
 def targets(document: Document) -> Iterator[Target]:
@@ -304,7 +305,7 @@ _NAMES = tuple(dict.fromkeys((*CONTESTANTS, *LOOPS)))
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the JSON if requested; or as a turn, time one loop."""
     if answer_turn(arguments, _run_turn):
-        os._exit(0)  # a producer that waits for room would be waited for; the turn's owner ends it
+        os._exit(0)  # a producer that waits for room would delay the exit; the turn's owner ends it
     options = _options(arguments)
     default = _QUICK if options.quick else _FULL
     budget_s = options.budget_ms / 1000 if options.budget_ms else default.budget_s
@@ -332,7 +333,7 @@ def main(arguments: Sequence[str]) -> None:
             document["rows"] += [asdict(row) for row in rows]
             document["reports"][size] = reports
             print(f"\n{size}: what stagepipe reports of its hops", *hop_lines(reports), sep="\n", flush=True)
-            write_json(options.json, document)  # a run that is cut short keeps the sizes that it has measured
+            write_json(options.json, document)  # an interrupted run keeps the measured sizes
     verdicts = list(targets(document))
     if document["loops"]:
         print("", *make_loop_table(document), sep="\n")

@@ -1,16 +1,16 @@
-"""The peers behind one interface, and the rounds of all contestants. In the receiver's process.
+"""The peers behind one interface, and the rounds of all contestants. It runs in the receiver's process.
 
-`receive` returns the next item, `close` ends the producer and leaves nothing behind.
+`receive` returns the next item; `close` ends the producer and removes all its resources.
 
 Producers run forever, each in its own process. They are forked from a server that has no threads and holds no
 descriptors of other peers. They stop on SIGTERM and send None as their last message.
 
-faster-fifo is a queue with a lock and no thread, that pickles. iceoryx2's producer fills a loan, and the receiver gets
-it in place, without a pickle: 8 bytes of number and the image, whose type the receiver knows. Its sides wait without
-polling: the receiver for an event, the producer for a semaphore that counts free samples.
+faster-fifo is a pickling queue with a lock and no thread. iceoryx2's producer fills a loan, and the receiver gets it in
+place, without a pickle: 8 bytes of number and the image, whose type the receiver knows. Its sides wait without polling:
+the receiver for an event, the producer for a semaphore that counts free samples.
 
-In the rounds, the contestants of a size stand side by side, each in bursts: items received one after another in the
-steady state, and the cost of each.
+In the rounds, the contestants of a size take bursts in turn: items received one after another in the steady state, and
+the cost of each.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Peer(Protocol):
     name: str
     filled: bool
     max_backlog: int
-    """The most items that can pile up between two bursts; they are taken before the next burst is timed."""
+    """Maximum number of items that can pile up between two bursts; they are taken before the next burst is timed."""
     receive: Callable[[], Item]
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Peer(Protocol):
 
 
 def max_in_flight(nbytes: int) -> int:
-    """Return the most items in flight for a mechanism without a bound of its own: what 16 MiB hold, 4 to 256.
+    """Return the maximum number of items in flight for a mechanism without its own bound: 16 MiB of items, 4 to 256.
 
     stagepipe's automatic window uses the same 16 MiB.
     """
@@ -193,7 +193,7 @@ def _identity(item: Any) -> Any:
 
 
 class LoaderPeer:
-    """torch's DataLoader with one worker over an IterableDataset, `batch_size=None`, and defaults for the rest.
+    """torch's DataLoader with one worker over an IterableDataset, `batch_size=None`, and defaults otherwise.
 
     If `tensors`, its default conversion makes tensors of the arrays, and shared memory carries them. Otherwise a
     conversion that does nothing leaves them as arrays, and they are pickled.
@@ -219,7 +219,7 @@ class LoaderPeer:
         self.receive: Callable[[], Item] = self._iterator.__next__
 
     def close(self) -> None:
-        """End the worker, which otherwise ends with the iterator."""
+        """Drop the iterator, which otherwise keeps the worker alive."""
         del self.receive
         shutdown = getattr(self._iterator, "_shutdown_workers", None)
         if shutdown is not None:
@@ -228,7 +228,7 @@ class LoaderPeer:
 
 
 REUSED_SLOTS = 16
-"""As many as large items that a pipeline has in flight."""
+"""The number of large items that a pipeline has in flight."""
 
 
 def _feed_segments(writer: Connection, free_slots: Any, nbytes: int) -> None:
@@ -319,7 +319,7 @@ class ReusedSegmentPeer(ProducerPeer):
     name = "SharedMemory reused"
 
     def __init__(self, nbytes: int) -> None:
-        # A name of its own: tests look for segments with the usual one, and this one stays for a whole run.
+        # A separate name: tests look for segments with the usual one, and this segment stays for a whole run.
         self._segment = SharedMemory(f"hop_{secrets.token_hex(8)}", create=True, size=max(REUSED_SLOTS * nbytes, 1))
         self._slots = _list_slots(self._segment, nbytes)
         self._reader, writer = multiprocessing.Pipe(duplex=False)
@@ -338,7 +338,7 @@ class ReusedSegmentPeer(ProducerPeer):
         return {"id": number, "label": label, "image": self._slots[slot]}
 
     def close(self) -> None:
-        """End the producer, and unlink the segment; what is in flight is dropped."""
+        """End the producer, and unlink the segment; items in flight are dropped."""
         self._process.terminate()
         self._free_slots.release()
         while self._reader.recv() is not None:
@@ -374,7 +374,7 @@ def _feed_fifo(fifo: Any, nbytes: int) -> None:
 class FasterFifoPeer(ProducerPeer):
     """`faster_fifo.Queue` of as many bytes as its items in flight take.
 
-    If `lists`, the receiver takes what is there, at most 100 items, as its documentation shows.
+    If `lists`, the receiver takes the available items, at most 100, as its documentation shows.
     """
 
     def __init__(self, nbytes: int, *, lists: bool = False) -> None:
@@ -398,17 +398,17 @@ class FasterFifoPeer(ProducerPeer):
         return self._received.popleft()
 
     def close(self) -> None:
-        """End the producer; what is in flight is dropped."""
+        """End the producer; items in flight are dropped."""
         self._process.terminate()
         self._join_producer()
 
 
 _HEADER_BYTES = 64
-"""The item's number, up to where the image may start."""
+"""The item's number, padded to where the image may start."""
 
 
 class _Services:
-    """The service of the samples and that of the events, in a namespace of their own."""
+    """The service of the samples and the service of the events, in a separate namespace."""
 
     def __init__(self, folder: str, slots: int) -> None:
         import iceoryx2 as ice
@@ -475,21 +475,21 @@ class IceoryxPeer(ProducerPeer):
         return make_item(int(received[:8].view(np.int64)[0]), received[_HEADER_BYTES:])
 
     def close(self) -> None:
-        """End the producer; what is in flight is dropped."""
+        """End the producer; items in flight are dropped."""
         self._process.terminate()
         self._free_slots.release()
         self._join_producer()
         if self._held is not None:
             self._held.delete()
         del self._subscriber, self._listener, self._services
-        shared_memory = Path("/dev/shm")  # noqa: S108 - iceoryx2 leaves a segment of its own there
+        shared_memory = Path("/dev/shm")  # noqa: S108 - iceoryx2 leaves a segment there
         for left in shared_memory.glob(f"{Path(self._folder.name).name}*"):
             left.unlink(missing_ok=True)
         self._folder.cleanup()
 
 
 _CHUNKS = 8
-"""How often a burst reads the clock, about."""
+"""Approximate number of clock readings in a burst."""
 _MIN_ITEMS = 2
 
 
@@ -563,7 +563,7 @@ BASE = "stagepipe copied"
 """The contestant that the others are compared with."""
 _HUGE_BYTES = 32 << 20
 _MAX_HUGE_ROUNDS = 6
-"""Rounds for sizes at which an item can take a quarter of a second: still enough for an interval of 95 %."""
+"""Maximum number of rounds for sizes at which an item can take a quarter of a second: enough for a 95 % interval."""
 _CHECKED_ITEMS = 4
 
 
@@ -610,7 +610,7 @@ def _start_all(names: list[str], nbytes: int, placement: Placement) -> Iterator[
 
 
 def _verify(peer: Peer, image: Image, skip: int, corrupt: str) -> None:
-    """Take `skip` items, and check those before and after them. `corrupt` names whose items are corrupted first."""
+    """Take `skip` items, and check the items before and after them. `corrupt` names the contestant to corrupt first."""
     receive = spoiled(peer.receive) if peer.name == corrupt else peer.receive
     try:
         item = receive()

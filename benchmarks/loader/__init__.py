@@ -1,6 +1,6 @@
 """The contestants of each part, the request to a contestant's process and its answer; samples, and configs of collate.
 
-Nothing here imports torch: neither the process that starts the contestants nor stagepipe's workers need it, which
+No module here imports torch: neither the process that starts the contestants nor stagepipe's workers need it, which
 import the sources and stages by dotted path.
 """
 
@@ -113,7 +113,7 @@ class Answer:
     pss_bytes: int
     """The largest sum over the process tree, in the middle of an epoch."""
     bare_pss_bytes: int
-    """Memory of the training process alone, with torch and stagepipe imported and nothing created yet."""
+    """Memory of only the training process, with torch and stagepipe imported and nothing created yet."""
     digests: list[str]
     """The digests of the first epoch's checked batches, in order."""
     told: list[str]
@@ -185,7 +185,7 @@ def unpack(samples: list[NDArray[np.float32]], count: int) -> Iterator[Sample]:
 class EmptyBatches:
     """Creates batches in the outgoing shared memory, and writes only the first element of each sample.
 
-    To write the rest would be the cost of making the samples, which is not measured.
+    Writing the rest would measure the cost of making the samples.
     """
 
     def __init__(self, side: int, batch: int) -> None:

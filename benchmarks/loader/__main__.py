@@ -4,23 +4,23 @@
     python -m benchmarks.loader [--quick] [--rounds 6] [--only collate,models] [--step sum] [--json FILE]
 
 collate: a ready batch of 64 x 3 x 224 x 224 float32, from prepared samples to the training process. DataLoader's one or
-two workers collate their own tensors, inherited through the fork. stagepipe's samples lie in shared memory ("Batch"),
+two workers collate their own tensors, inherited through the fork. stagepipe's samples are in shared memory ("Batch"),
 are copied there first ("from copies"), or are copied into a batch made with `stagepipe.empty` ("filled"). "header only"
-writes the first element of each sample only: the cost of a batch without its contents, which no user's batch has.
+writes only the first element of each sample: the cost of a batch without its contents, which no user's batch has.
 
 quickstart: configs/quickstart.yaml, and the same functions, files, order and draws in a map-style dataset.
 
 models: three models of 400 MB; every input passes through all three. stagepipe has one copy of each, in three stages.
-Each of three DataLoader workers has all three, made at its first input, before the fork, or handed over to spawned
-workers in the dataset's pickle (torch passes CPU tensors in shared memory, but not models on a GPU).
+Each of three DataLoader workers has all three: created at its first input, before the fork, or pickled in the dataset
+for spawned workers (torch passes CPU tensors in shared memory, but not models on a GPU).
 
-Each turn is a new process, alone on the machine, in an order that changes. The first 8 batches of a turn, 12 of the
-models, are compared bit for bit with those of a single process, and the epoch is left. Then the timing starts: two
-complete epochs of the quickstart over all files; of collate, what follows the 8th batch of an epoch; of the models,
-what follows the 12th input. Memory is measured in a last epoch. CPU is that of the process tree; "first batch" counts
-from before the loader is created, with torch imported; "second epoch" is the second that is timed; the waits are those
-for batches that are not the first of their epoch, the longest where they are fewer than 200; "CPU s total" has imports
-and the check. A full run takes some 12 minutes on two processors.
+Each turn is a new process, alone on the machine, in a changing order. The first 8 batches of a turn (12 for the models)
+are compared bit for bit with the batches of a single process; the rest of that epoch is skipped. Then the timing
+starts: for the quickstart, two complete epochs over all files; for collate, the rest of an epoch after the 8th batch;
+for the models, the rest after the 12th input. Memory is measured in a last epoch. CPU is the time of the process tree;
+"first batch" counts from before the loader is created, with torch imported; "second epoch" is the second timed one; the
+waits are for all batches but the first of each epoch, and the longest wait is shown if they are fewer than 200; "CPU s
+total" includes imports and the check. A full run takes about 12 minutes on two processors.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
         document["rows"] += measure(job, options.only[job.part], options.rounds, options.corrupt, _progress)
         print(f"\n{job.part}, after each batch: {job.step}\n", *make_loader_table(document, job.part), sep="\n")
         print(*report_lines(document, job.part), sep="\n", flush=True)
-        write_json(options.json, document)  # a run that is cut short keeps the parts that it has measured
+        write_json(options.json, document)  # an interrupted run keeps the measured parts
     verdicts = list(targets(document))
     print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
     finish(options.json, {**document, "targets": [asdict(target) for target in verdicts]})
@@ -169,7 +169,7 @@ def measure(
     job: Job, names: Sequence[str], rounds: int, corrupt: str, show_progress: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Measure the rows of `job`'s part. Raise SystemExit if one fails twice or delivers wrong batches."""
-    os.environ["PYTHONPATH"] = str(ROOT / "configs")  # of quickstart_ops
+    os.environ["PYTHONPATH"] = str(ROOT / "configs")  # for quickstart_ops
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     expected = _run(replace(job, contestant=REFERENCE))["digests"]
     for round_number in range(rounds):
@@ -182,7 +182,7 @@ def measure(
 
 
 def _turn(job: Job) -> dict[str, Any]:
-    """Take a turn; once more, with a line on stderr, if its process dies: a run of many minutes shall not end there."""
+    """Take a turn; retry once, with a line on stderr, if its process dies, so that a long run does not end there."""
     before = measure_ended_children_s()
     try:
         answer = run_turn("benchmarks.loader.turn", asdict(job), _DEADLINE_S)
@@ -218,7 +218,7 @@ _TARGETS = {
     "items per second ": QUICKSTART,
     "memory of three models ": MODELS,
 }
-"""The part of a target, by how its text begins."""
+"""The part of a target, by the beginning of its text."""
 
 
 def find_part(text: str) -> str:
@@ -287,7 +287,7 @@ class Figures:
         self._document = document
 
     def times(self, part: str, of: str, to: str, name: str) -> Estimate | None:
-        """Return the figure of `of` divided by that of `to`, or None if one of them was not measured."""
+        """Return the figure of `of` divided by the figure of `to`, or None if one was not measured."""
         found = collect(self._document, part, name)
         return ratio(found[of], found[to]) if of in found and to in found else None
 

@@ -64,7 +64,7 @@ def config(count: int, model_bytes: int) -> dict[str, Any]:
 
 
 SampleKey = tuple[int, int]
-"""(epoch, position in the order of the epoch). stagepipe's source derives the random draws of an item from the same."""
+"""(epoch, position in the order of the epoch). stagepipe's source seeds an item's random draws with the same key."""
 Sample = dict[str, Any]
 
 
@@ -84,7 +84,7 @@ class EpochSampler(Sampler[SampleKey]):
 
 
 class Prepared(Dataset[Sample]):
-    """Prepared samples as tensors; a forked worker has them without a copy."""
+    """Prepared samples as tensors; a forked worker shares them without a copy."""
 
     def __init__(self, side: int) -> None:
         self._samples = torch.from_numpy(prepared(side))
@@ -105,7 +105,8 @@ class Images(Dataset[Sample]):
         epoch, position = key
         ops = importlib.import_module("quickstart_ops")
         self._files.begin(epoch, SEED)
-        # The value of `stagepipe.context()` inside the pipeline, so the same item of the same epoch gets the same crop.
+        # The value of `stagepipe.context()` in the pipeline, so that the same item of the same epoch gets the same
+        # crop.
         stage_locals.context = Context(stage="augment", worker=0, epoch=epoch, item=(position,), seed=SEED)
         sample: Sample = ops.normalise(ops.augment(ops.decode(self._files[position]), self._side))
         return sample

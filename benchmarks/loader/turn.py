@@ -1,8 +1,7 @@
 """A contestant's turn: check batches of the first epoch, time the next ones, measure memory. In its own process.
 
-It is the training process. stagepipe and DataLoader stand behind one interface, `Feed`: `epoch` yields the batches of
-an epoch, `close` ends the workers. What arrives is checked by short digests of each batch, which are compared between
-processes.
+It is the training process. stagepipe and DataLoader have the same interface, `Feed`: `epoch` yields the batches of
+an epoch, `close` ends the workers. Batches are checked by short digests, which are compared between processes.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _crc(buffer: Any) -> str:
 
 
 _MEMORY_SAMPLES = 4
-"""Samples of the memory, taken after as many batches: by then everything that is created once exists."""
+"""Number of memory samples, taken after this many batches: by then, everything that is created once exists."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +165,8 @@ EDITS: dict[str, tuple[str, ...]] = {
     "stagepipe": (),
     "stagepipe fused x 2": ("stages.augment.fuse=true", "stages.decode.workers=2"),
 }
-"""What each contestant changes in the quickstart's config: nothing; or all transforms in one process with two workers,
-as in DataLoader."""
+"""Changes to the quickstart's config by contestant: none; or all transforms in one process with two workers, as in
+DataLoader."""
 
 
 def overrides(name: str, images: str, side: int, batch: int) -> list[str]:
@@ -176,7 +175,7 @@ def overrides(name: str, images: str, side: int, batch: int) -> list[str]:
 
 
 def make(job: Job) -> Feed:
-    """Create the contestant that the job names. Its workers may start with the first epoch only."""
+    """Create the contestant that the job names. Its workers may start only with the first epoch."""
     return _MAKERS[job.part](job)
 
 
@@ -210,7 +209,7 @@ _MAKERS: dict[str, Callable[[Job], Feed]] = {COLLATE: _collate, QUICKSTART: _qui
 
 
 def take_turn(**request: Any) -> dict[str, Any]:
-    """Run the job that `request` describes and return its answer; of the reference the digests alone."""
+    """Run the job of `request` and return its answer; for the reference, only the digests."""
     torch.set_num_threads(1)  # as DataLoader and stagepipe do in their workers
     job = Job(**request)
     if job.contestant == REFERENCE:

@@ -1,4 +1,4 @@
-"""Who takes part in which job, and what each needs. Pure."""
+"""The contestants of each job, and their requirements. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 OURS = "stagepipe"
 REFERENCE = "plain loop"
-"""Its samples are what the others must deliver."""
+"""The contestant whose samples the others must deliver."""
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,17 @@ class Contestant:
     name: str
     run: str
     package: str = ""
-    """What must be installed beside stagepipe; see `requirements` for a tool that has an environment of its own."""
+    """The package to install in addition to stagepipe; see `requirements` for a tool with a separate environment."""
     jobs: tuple[str, ...] = ()
     """The jobs that it can do; empty: all."""
     is_ordered: bool = True
-    """Whether it promises the order of the plain loop, as it is run here."""
+    """Whether it promises the order of the plain loop, in the way it is run here."""
     own_pixels: bool = False
-    """Whether its pixels differ from those of the plain loop, so that only their number, dtypes and shapes are checked.
+    """Whether its pixels differ from the plain loop's, so that only their number, dtypes and shapes are checked.
     """
 
     requirements: tuple[str, ...] = ()
-    """The packages of an environment of its own, the tool first."""
+    """The packages of a separate environment, the tool first."""
 
     def can_do(self, job: str) -> bool:
         """Return whether the framework can do this job."""
@@ -35,7 +35,7 @@ class Contestant:
 
     @property
     def missing_package(self) -> str:
-        """The package to install, or "" if it is here."""
+        """The package to install, or "" if it is installed."""
         return self.package if self.package and importlib.util.find_spec(self.package) is None else ""
 
 
@@ -51,12 +51,12 @@ PACKAGES = (
     "tensorflow-cpu",
     "pillow",
 )
-"""As they are named by pip: their versions stand in the results."""
+"""Names for pip: the results contain their versions."""
 
 _BATCHED = ("images", "tensors", "tokens")
 _WITHOUT_TORCH = ("images", "thumbnails", "tokens", "clips", "models")
 _HARNESS = ("numpy", "pillow", "psutil", "msgspec")
-"""What the turns and the jobs import."""
+"""The imports of the turns and the jobs."""
 CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
@@ -95,7 +95,7 @@ CONTESTANTS = {
             "frameworks:cosmos_xenna",
             jobs=_WITHOUT_TORCH,
             is_ordered=False,
-            requirements=("cosmos-xenna==0.3.0", "tqdm", *_HARNESS),  # it imports tqdm, and does not require it
+            requirements=("cosmos-xenna==0.3.0", "tqdm", *_HARNESS),  # it imports tqdm without requiring it
         ),
         Contestant("Daft", "frameworks:daft", jobs=_WITHOUT_TORCH, requirements=("daft==0.7.26", *_HARNESS)),
         Contestant("Hugging Face, with_transform", "frameworks_torch:with_transform", "datasets"),

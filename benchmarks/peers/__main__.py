@@ -1,4 +1,4 @@
-"""Whole jobs by stagepipe and by what its users would otherwise pick, in interleaved rounds of one run.
+"""Compare whole jobs of stagepipe and of alternative tools, in interleaved rounds of one run.
 
     python -m benchmarks.peers [--quick] [--jobs images,models] [--only "stagepipe; DataLoader"] [--json FILE]
     python -m benchmarks.peers --page   # fill the tables of docs/peers.md from benchmarks/results/peers.json
@@ -10,16 +10,15 @@
     clips       16 x 3 x 224 x 224 float32, through four steps of NumPy
     models      vectors through three models of 400 MB
 
-Each contestant runs the same functions, by the advice of its own documentation, with as many workers as CPUs. stagepipe
-is cut as `auto` does, and its steps write to `stagepipe.empty`. A turn is a new process. In round 0, which is not
-timed, its samples are compared with those of a plain loop (bytes, dtypes, shapes; order where it is promised), and its
-memory is sampled every 0.25 s. A timed turn takes batches for 2 s after a warm-up of 0.5 s, and for up to 6 s where it
-has fewer than 34 by then; in *models* for 16 s. The caller does nothing with a batch, not even read it. NumPy's and
-torch's own threads are limited to one in every process, also in the plain loop and beside SPDL's threads. "First item"
-runs from the start of the program, imports included. "CPU" is that of all processes. A turn that fails loses its round;
-two in a row exclude the contestant from the job. One with less than half the fastest's items/s in each of three rounds
-takes no more.
-A job is a section of the file, so that a run can be made job by job.
+Each contestant runs the same functions, as its own documentation advises, with as many workers as CPUs. stagepipe's
+layout is the one of `auto`, and its steps write to `stagepipe.empty`. A turn is a new process. In round 0, which is not
+timed, its samples are compared with the samples of a plain loop (bytes, dtypes, shapes; order if it is promised), and
+its memory is sampled every 0.25 s. A timed turn takes batches for 2 s after a warm-up of 0.5 s, and for up to 6 s if it
+has fewer than 34 by then; in *models* for 16 s. The caller does not even read a batch. NumPy's and torch's own threads
+are limited to one in every process, including the plain loop and SPDL's threads. "First item" counts from the start of
+the program, imports included. "CPU" is the time of all processes. A turn that fails loses its round; two in a row
+exclude the contestant from the job. A contestant with less than half the fastest's items/s in each of three rounds
+takes no more turns. A job is a section of the file, so that a run can be made job by job.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _SETTINGS = {"min_s": 2.0, "max_s": 6.0}
 _QUICK_SETTINGS = {"min_s": 0.5, "max_s": 1.0}
 _INSPECTED_BATCHES = 3
 _INSPECTED_ITEMS = 8
-"""For a job without batches."""
+"""Number of inspected items of a job without batches."""
 _LIMIT_S = 60.0
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -81,7 +80,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 class _Turn:
     job: str
     contestant: str
-    number: int  # 0: the round that inspects
+    number: int  # 0: the inspection round
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -116,7 +115,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _schedule(jobs: Sequence[str], names: Sequence[str], rounds: int) -> Iterator[_Turn]:
-    """Yield the turns job by job. The plain loop comes first in round 0: the others are compared with it."""
+    """Yield the turns job by job. In round 0, the plain loop comes first, because the others are compared with it."""
     for job in jobs:
         able = [name for name in names if CONTESTANTS[name].can_do(job)]
         for number in range(rounds + 1):
@@ -126,7 +125,7 @@ def _schedule(jobs: Sequence[str], names: Sequence[str], rounds: int) -> Iterato
 
 
 def _take(turn: _Turn, results: Results) -> None:
-    """Take a turn that the results lack. An inspection is tried again, for its contestant cannot be timed without."""
+    """Take a turn that is missing in the results. Retry a failed inspection: without one, a contestant is not timed."""
     contestant = CONTESTANTS[turn.contestant]
     place = (turn.job, turn.contestant, turn.number)
     if is_far_behind(results, turn.job, turn.contestant):
@@ -166,7 +165,7 @@ def _run(turn: _Turn, contestant: Contestant, settings: dict[str, float]) -> dic
 
 
 def _check(contestant: Contestant, own: dict[str, Any], reference: dict[str, dict[int, int]]) -> None:
-    """Raise TurnError if the contestant delivered something else than the plain loop."""
+    """Raise TurnError if the contestant's samples differ from the plain loop's."""
     if contestant.name == REFERENCE:
         return
     if not reference:
@@ -191,19 +190,19 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 SCHEMA = "stagepipe.peers/2"
 _MAX_FAILURES = 2
-"""In a row."""
+"""Maximum number of failures in a row."""
 
 
 class Results:
-    """The turns by job and contestant. A turn has figures, or the reason why there are none.
+    """The turns by job and contestant. A turn has figures, or the reason for their absence.
 
-    A job is a section of the file, with the commit, the machine and the settings of its own turns.
+    A job is a section of the file, with the commit, the machine and the settings of its turns.
     """
 
     def __init__(
         self, path: Path, about: dict[str, Any] | None = None, jobs: Sequence[str] = (), *, is_fresh: bool = False
     ) -> None:
-        """Read the file. Each of `jobs` goes on if its turns are of the same commit, settings, machine and versions."""
+        """Read the file. Each of `jobs` continues if its turns have the same commit, settings, machine and versions."""
         self._path = path
         self._sections: dict[str, dict[str, Any]] = {}
         if path.exists():
@@ -215,7 +214,7 @@ class Results:
 
     @property
     def jobs(self) -> list[str]:
-        """The jobs of the file, with turns or none."""
+        """The jobs of the file, with or without turns."""
         return list(self._sections)
 
     def describe(self, job: str) -> dict[str, Any]:
@@ -234,7 +233,7 @@ class Results:
         replace_text(self._path, self._format())
 
     def find_exclusion(self, job: str, contestant: str) -> str:
-        """Return why a contestant takes no more turns in a job, or "": its last turns failed, two in a row."""
+        """Return why a contestant takes no more turns in a job, or "": its last two turns failed."""
         last = self._of(job, contestant)[-_MAX_FAILURES:]
         reasons = [turn["reason"] for turn in last if "reason" in turn]
         return reasons[-1] if len(reasons) == _MAX_FAILURES else ""
@@ -244,7 +243,7 @@ class Results:
         return [(turn["round"], turn["reason"]) for turn in self._of(job, contestant) if "reason" in turn]
 
     def collect(self, job: str) -> dict[str, dict[str, dict[int, Any]]]:
-        """Return figure by contestant, by name, by round; round 0 is the one that inspected."""
+        """Return the figures by contestant, name and round; round 0 is the inspection."""
         found: dict[str, dict[str, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
         for turn in self._sections[job]["turns"]:
             for name, value in turn.get("figures", {}).items():
@@ -255,7 +254,7 @@ class Results:
         return [turn for turn in self._sections[job]["turns"] if turn["contestant"] == contestant]
 
     def _format(self) -> str:
-        """Write a turn to a line."""
+        """Format one turn per line."""
         sections = []
         for job, section in self._sections.items():
             turns = ",\n".join(map(json.dumps, section["turns"]))
@@ -272,7 +271,7 @@ def _can_go_on(before: dict[str, Any], about: dict[str, Any]) -> bool:
 _CLOSE = 0.95
 _MAX_CPU = 1.15
 SHORT_ROUNDS = 3
-"""Rounds of a contestant that is far behind: a turn of it takes as long as any other's."""
+"""Number of rounds of a contestant that is far behind, because its turns take as long as any other's."""
 _HEADER = (
     "",
     "items/s",
@@ -288,7 +287,7 @@ Rounds = Mapping[int, float]
 
 
 def make_table(results: Results, job: str) -> Iterator[str]:
-    """Yield a table in Markdown, the fastest first; at the end those without figures, with the reason."""
+    """Yield a table in Markdown, the fastest first; at the end the contestants without figures, with the reason."""
     found = results.collect(job)
     yield from make_rows(_HEADER, (), left=1)
     timed = [name for name in found if found[name]["items_per_s"]]
@@ -313,7 +312,7 @@ def make_table(results: Results, job: str) -> Iterator[str]:
 
 
 def list_losses(results: Results, job: str) -> Iterator[str]:
-    """Yield a line for each contestant of the table that lost rounds, and what the brackets hold."""
+    """Yield a line for each contestant of the table that lost rounds, and the meaning of the brackets."""
     found = results.collect(job)
     for name in CONTESTANTS:
         failures = results.list_failures(job, name)
@@ -329,12 +328,12 @@ def list_losses(results: Results, job: str) -> Iterator[str]:
 
 
 def divide(first: Rounds, second: Rounds) -> Estimate:
-    """Return the quotient of the medians of two contestants, as they are shown."""
+    """Return the quotient of the displayed medians of two contestants."""
     return quotient(estimate(list(first.values())), estimate(list(second.values())))
 
 
 def is_far_behind(results: Results, job: str, contestant: str) -> bool:
-    """Return whether it had less than half the fastest's items/s in each of its first rounds, so that they suffice."""
+    """Return whether it had less than half the fastest's items/s in each of its first rounds, which are then enough."""
     found = results.collect(job)
     own = found[contestant]["items_per_s"]
     if contestant in (OURS, REFERENCE) or len(own) < SHORT_ROUNDS:
@@ -344,7 +343,7 @@ def is_far_behind(results: Results, job: str, contestant: str) -> bool:
 
 
 def judge(results: Results, job: str) -> Iterator[str]:
-    """Yield what the figures say of stagepipe: items/s beside the fastest, CPU beside the cheapest."""
+    """Yield the verdicts on stagepipe: items/s compared with the fastest, CPU compared with the cheapest."""
     found = {name: figures for name, figures in results.collect(job).items() if figures["items_per_s"]}
     others = [name for name in found if not name.startswith(OURS)]
     if OURS not in found or not others:
@@ -364,13 +363,13 @@ def judge(results: Results, job: str) -> Iterator[str]:
 
 
 def _divide_rounds(numerators: Mapping[int, float], denominators: Mapping[int, float]) -> Estimate:
-    """Divide round by round: what slows the machine for a while slows both."""
+    """Divide round by round, because a temporary load of the machine slows both."""
     rounds = [number for number in numerators if number in denominators]
     return ratio([numerators[number] for number in rounds], [denominators[number] for number in rounds])
 
 
 def count_rounds(rounds: int) -> str:
-    """Say how many rounds there were, and how sure their intervals are."""
+    """Describe the number of rounds and the coverage of their intervals."""
     coverage = find_coverage(rounds)
     return f"medians of {rounds} rounds; their intervals contain the true median with a probability of {coverage:.0%}"
 

@@ -1,7 +1,8 @@
-"""The frameworks: each runs any job, by the advice of its own documentation. One function each: `run(job, workers)`.
+"""The frameworks: each runs any job, as its own documentation advises. One function each: `run(job, workers)`.
 
 A function takes a job and the number of workers, and yields batches (or items, for a job without batches). A framework
-is imported in its own functions, so that no other pays for it. Those around torch are in `frameworks_torch`.
+is imported in its own functions, so that it costs the others nothing. Frameworks around torch are in
+`frameworks_torch`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from benchmarks.peers.jobs import JOBS, NUMPY_EMPTY, Item, Job, MakeBatch, Proce
 
 
 def by_hand(job: Job, workers: int) -> Iterator[Item]:
-    """Cut the job as `auto` does: one pool of workers for steps of one kind, a process for each model, or a dataset."""
+    """Use the layout of `auto`: one pool of workers for steps of one kind, a process for each model, or a dataset."""
     return _iterate(_build_by_hand(job, workers))
 
 
@@ -42,7 +43,7 @@ def auto(job: Job, workers: int) -> Iterator[Item]:  # noqa: ARG001 - it finds o
 
 
 def inline(job: Job, workers: int) -> Iterator[Item]:
-    """All in the caller's process, as the documentation advises for samples of a few microseconds."""
+    """Run all steps in the caller's process, as the documentation advises for samples of a few microseconds."""
     return _iterate(_build_by_hand(job, workers), inline=True)
 
 
@@ -112,7 +113,7 @@ def joblib(job: Job, workers: int) -> Iterator[Item]:
 
 
 def _divide(job: Job) -> tuple[Callable[[Any], Item], Iterable[Any]]:
-    """Return what a worker calls, and its inputs: ranges of indices where the job has batches."""
+    """Return the function that a worker calls, and its inputs: ranges of indices if the job has batches."""
     if not job.batch:
         return Process(job.name), range(job.count)
     return MakeBatch(job.name), job.ranges
@@ -217,13 +218,13 @@ def grain_processes(job: Job, workers: int) -> Iterator[Item]:
 _STORE_BYTES = 2 << 30
 _BLOCK_ROWS = 512
 _WRITER_BLOCK_ROWS = 64
-"""Of `thumbnails`: a tenth of a second's work."""
+"""For `thumbnails`: a tenth of a second's work."""
 _ACTOR_BLOCK_ROWS = 16
-"""A block goes from actor to actor as a whole: 512 rows of `models` would take a minute before the first comes."""
+"""A block goes from actor to actor as a whole: 512 rows of `models` would take a minute until the first one arrives."""
 
 
 def ray_data(job: Job, workers: int) -> Iterator[Item]:
-    """All steps in tasks; in a pool of actors where one of them is a class; an actor for each where all are.
+    """Run all steps in tasks; in a pool of actors if one step is a class; in an actor for each step if all are classes.
 
     `iter_batches` collates.
     """
@@ -293,10 +294,10 @@ class _Take:
 
 
 def cosmos_xenna(job: Job, workers: int) -> Iterator[Item]:
-    """A pool of workers for all steps, or one for each model. Its mode for a service hands results to the caller.
+    """Use a pool of workers for all steps, or one for each model. Its service mode hands results to the caller.
 
-    In the other modes they come at the end of the run. Its loop takes some 25 inputs from the queue
-    a second, so they go in lists.
+    In the other modes, results come at the end of the run. Its loop takes about 25 inputs per second from the queue, so
+    they are sent in lists.
     """
     start_xenna_ray(workers)
     import cosmos_xenna.pipelines.v1 as xenna
@@ -304,7 +305,7 @@ def cosmos_xenna(job: Job, workers: int) -> Iterator[Item]:
     has_models = all(isinstance(step, type) for step in job.steps)
 
     class Worker(xenna.Stage):  # type: ignore[misc]
-        """All work on a batch or an item, or that of one model; the first one reads too."""
+        """Does all work on a batch or an item, or the work of one model; the first worker also reads."""
 
         def __init__(self, number: int) -> None:
             self._number = number
@@ -331,12 +332,12 @@ def cosmos_xenna(job: Job, workers: int) -> Iterator[Item]:
         queues.source.put(entry)
     for _ in lists:
         yield from queues.sink.get()
-    queues.source.put(None)  # ends it at once, whatever is on its way
+    queues.source.put(None)  # ends it at once, and drops the items in flight
     run.join()
 
 
 def start_xenna_ray(cpus: int, store_bytes: int = _STORE_BYTES) -> None:
-    """Start a Ray that cosmos-xenna accepts: it lists actors by the dashboard, more at once than Ray allows unasked."""
+    """Start a Ray for cosmos-xenna, which lists more actors at once through the dashboard than Ray's default allows."""
     os.environ |= dict.fromkeys(("RAY_MAX_LIMIT_FROM_API_SERVER", "RAY_MAX_LIMIT_FROM_DATA_SOURCE"), "40000")
     os.environ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
     import ray
@@ -352,16 +353,16 @@ def start_xenna_ray(cpus: int, store_bytes: int = _STORE_BYTES) -> None:
 
 
 def daft(job: Job, workers: int) -> Iterator[Item]:
-    """A class whose method makes the batch or the item of a row, in as many processes; one process for each model.
+    """Use a class whose method makes the batch or the item of a row, in several processes; one process for each model.
 
-    Rows are Python objects: its own functions for images make other pixels.
+    Rows are Python objects, because Daft's own image functions make different pixels.
     """
     import daft as package
 
     tool: Any = package
 
     class Worker:
-        """All work on a row, or that of one model."""
+        """Does all work on a row, or the work of one model."""
 
         def __init__(self, model: int | None) -> None:
             self._inputs = job.ranges if job.batch else range(job.count)
@@ -383,7 +384,7 @@ def daft(job: Job, workers: int) -> Iterator[Item]:
 
 
 def _make_work(job: Job, model: int | None) -> Callable[[Any], Item]:
-    """Return what a worker calls: all work on a batch or an item, or that of one of the models. The first one reads."""
+    """Return the function of a worker: all work on a batch or an item, or one model's. The first worker also reads."""
     if model is None:
         return _divide(job)[0]
     step = job.steps[model]()
@@ -391,7 +392,7 @@ def _make_work(job: Job, model: int | None) -> Callable[[Any], Item]:
 
 
 def own_decoder(job: Job, workers: int) -> Iterator[Item]:
-    """Read, decode and resize by TensorFlow's operations, in its threads. The pixels differ from the others'."""
+    """Read, decode and resize with TensorFlow's operations, in its threads. The pixels differ from the others'."""
     import tensorflow as tf
 
     def load(index: Any, path: Any) -> dict[str, Any]:

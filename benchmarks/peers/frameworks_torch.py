@@ -1,7 +1,7 @@
 """Frameworks around torch: DataLoader and torchdata.nodes, Hugging Face datasets, WebDataset. See `frameworks`.
 
-Hugging Face's `map` is in its streaming form: the other one writes its table to the disk before the first item comes.
-WebDataset reads tar shards of the photographs by a WebLoader's workers.
+Hugging Face's `map` is used in its streaming form: the other form writes its table to the disk before the first item.
+WebDataset reads tar shards of the photographs in a WebLoader's workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFETCH = 4
 
 
 def dataloader(job: Job, workers: int) -> Iterator[Item]:
-    """A DataLoader whose workers do everything, the batch included."""
+    """A DataLoader whose workers do everything, including the batch."""
     job.prepare()
     samples: Any = Samples(job)  # needs no base class
     return unpack(job, DataLoader(samples, num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job)))
@@ -37,7 +37,7 @@ def dataloader_inheriting(job: Job, workers: int) -> Iterator[Item]:
 
 
 def make_batch_options(job: Job) -> dict[str, Any]:
-    """Return DataLoader's options about batches. Tiny items come in lists, as they are: see `unpack`."""
+    """Return DataLoader's options about batches. Tiny items are sent unchanged in lists: see `unpack`."""
     if comes_in_lists(job):
         return {"batch_size": job.pool_chunk, "collate_fn": keep}
     if not job.batch:
@@ -49,17 +49,17 @@ def make_batch_options(job: Job) -> dict[str, Any]:
 
 
 def comes_in_lists(job: Job) -> bool:
-    """Return whether a job's items are tiny and not in batches, so that several travel at once, and not as tensors."""
+    """Return whether a job's items are tiny and not batched, so that several are sent at once, and not as tensors."""
     return not job.batch and job.pool_chunk > 1
 
 
 def keep(items: Any) -> Any:
-    """Return the items: no tensors, no batch."""
+    """Return the items unchanged: no tensors, no batch."""
     return items
 
 
 def unpack(job: Job, batches: Iterable[Any]) -> Iterator[Item]:
-    """Iterate over what a job delivers: its batches, or the items of its lists."""
+    """Iterate over the results of a job: its batches, or the items of its lists."""
     return chain.from_iterable(batches) if comes_in_lists(job) else iter(batches)
 
 
@@ -116,7 +116,7 @@ def _make_tensors(name: str, index: int) -> Item:
 
 
 def collate(name: str, items: list[Item]) -> Item:
-    """Make a batch by a job's own function. Tensors travel in shared memory, where arrays would not."""
+    """Make a batch with a job's own function. Tensors travel in shared memory, where arrays would not."""
     return to_tensors(JOBS[name].collate(items))
 
 
@@ -136,7 +136,7 @@ def _make_sample(row: dict[str, int], name: str) -> Item:
 
 
 def with_transform(job: Job, workers: int) -> Iterator[Item]:
-    """A table of numbers whose transform does all work when a DataLoader's worker reads."""
+    """A table of numbers whose transform does all work when a DataLoader's worker reads it."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -162,7 +162,7 @@ _SHARDS = 8
 
 
 def shards(job: Job, workers: int) -> Iterator[Item]:
-    """Tar shards, one reader a worker; the batch is made in the worker."""
+    """Tar shards, one reader per worker; the worker makes the batch."""
     import webdataset
 
     folder = _write_shards(job.count)
@@ -184,7 +184,7 @@ def _take_steps(name: str, sample: dict[str, Any]) -> Item:
 
 
 def _write_shards(count: int) -> Path:
-    """Write the shards beside the photographs, where the next turns find them: that is done before any training."""
+    """Write the shards next to the photographs, for later turns too: a user would do it before any training."""
     paths = list_images()
     folder = paths[0].parents[2] / f"shards-{count}"
     if folder.exists():

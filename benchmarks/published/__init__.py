@@ -1,15 +1,15 @@
 """The measurements of five write-ups, repeated. `__main__` runs them, make_page writes docs/benchmarks.md.
 
-Here is what every process uses: contestants, payloads, experiments, the results of a turn, what a machine lacks; a
-contestant's other process, and the connection that carries commands to it; and stagepipe's side, a pipeline whose
-source answers each request with one item. The contestants of an experiment stand in its module, e1 to e5; E3 is
+This module has the code that every process uses: contestants, payloads, experiments, the results of a turn, missing
+programs; a contestant's other process, and the connection that carries commands to it; and stagepipe's side, a pipeline
+whose source answers each request with one item. The contestants of an experiment are in its module, e1 to e5; E3 is
 benchmarks/crossover. A turn runs in `turn`; experiments and results run in the process of the benchmark.
 
 The connection carries commands before and after the timing, never timed data. When it closes, because the turn ended or
 its process died, the other process exits.
 
 A user who wants items on request would write the same pipeline: the source is a generator that reads the requests from
-a named pipe and yields an item for each; the caller iterates over the pipeline. It uses the public API only.
+a named pipe and yields an item for each; the caller iterates over the pipeline. It uses only the public API.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOTAL = "total"
 
 @dataclass(frozen=True)
 class Payload:
-    """What is sent: both sides get `values`; `nbytes` is its size as plain memory."""
+    """The data to send: both sides get `values`; `nbytes` is its size as plain memory."""
 
     name: str
     nbytes: int
@@ -91,11 +91,11 @@ class Contestant:
     is_addition: bool = False
     """Added here; not part of the write-up."""
     work: str = ""
-    """What happens to the data, where contestants differ in it: `no pickle, one copy, data not read`."""
+    """The handling of the data, if contestants differ in it: `no pickle, one copy, data not read`."""
 
     @property
     def is_stagepipe(self) -> bool:
-        """Return whether this is one of stagepipe's rows."""
+        """Return whether this row belongs to stagepipe."""
         return self.name.startswith("stagepipe")
 
 
@@ -114,7 +114,7 @@ class Experiment:
     pinned: bool = True
     """The receiver has its own processor; the other side uses the rest."""
     repetitions: int = 30
-    """The most transfers of a payload in a turn. One is the fewest, whatever its time."""
+    """Maximum number of transfers of a payload in a turn. At least one is made, whatever its time."""
     source: Callable[[], str] = str
     """Describes the contents of the payload, if they depend on the machine."""
 
@@ -156,9 +156,9 @@ class Turn:
     cells: list[Cell] = field(default_factory=list)
     setup_ns: int = 0
     reason: str = ""
-    """Why it could not run."""
+    """The reason why it could not run."""
     told: dict[str, Any] = field(default_factory=dict)
-    """Figures from stagepipe's own report, and what a contestant found itself running with."""
+    """Figures from stagepipe's own report, and details that a contestant found about itself."""
     load_average: float = 0.0
     took_s: float = 0.0
     """The lifetime of its process."""
@@ -347,7 +347,7 @@ class RequestPeer:
             self._pipeline = None
 
     def _record(self, payload: str, hops: list[HopParts]) -> None:
-        """Keep what the page shows of the hops."""
+        """Keep the figures of the hops for the page."""
 
 
 class HopParts:

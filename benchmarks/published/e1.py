@@ -6,12 +6,13 @@ process of its side.
 
 First the table, its check, and the list of contestants. Then the mechanisms that carry bytes and the two sides of the
 round trip (files and mapped files are polled, as in the write-up), the contestants whose responder is a separate
-program, which gets its channel as arguments, and those without one: the queue, which pickles by itself, mappings, MPI.
+program, which gets its channel as arguments, and the ones without such a program: the queue, which pickles by itself,
+mappings, MPI.
 
 A mapping carries the array without a pickle, and is written again for each transfer. It has two parts, one for each
-direction. The sender copies the table into the first. The responder either hands that part back (one copy, nobody reads
-the data) or copies it into the second. The result is valid until the next transfer. A byte through a pipe says that a
-part is complete.
+direction. The sender copies the table into the first. The responder either hands that part back (one copy, and the data
+is not read) or copies it into the second. The result is valid until the next transfer. A byte through a pipe signals
+that a part is complete.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _channels() -> Iterator[Contestant]:
 
 
 def _mappings() -> Iterator[Contestant]:
-    """Mappings that are written again: one whose responder hands the data back, and one whose responder copies it."""
+    """Mappings that are rewritten: in one, the responder hands the data back; in the other, it copies the data."""
     for name, memory in (("anonymous mmap, reused", "anonymous"), ("SharedMemory, reused", "named")):
         yield Contestant(name, _MAPPING, {"memory": memory, "copies": False}, is_addition=True, work=_ONE_COPY)
         copies = {"memory": memory, "copies": True}
@@ -401,7 +402,7 @@ def responder(channel: Channel, coding: str) -> None:
 _JOIN_S = 10.0
 _BASE64_FACTOR = 4 / 3
 _PICKLE_BYTES = 1 << 20
-"""More than pickle adds."""
+"""More than pickle's overhead."""
 
 
 class Sender:
@@ -677,7 +678,7 @@ class Mpi(_Holder):
 
 
 class MpiBuffers(_Holder):
-    """MPI's Send and Recv with the array's own memory, into an array that is used again. Rank 1 is the responder."""
+    """MPI's Send and Recv with the array's own memory, into an array that is reused. Rank 1 is the responder."""
 
     def __init__(self) -> None:
         """Start the responder's loop if this is rank 1, and never return."""
@@ -690,7 +691,7 @@ class MpiBuffers(_Holder):
             sys.exit()
 
     def _respond(self) -> None:
-        """Receive a number of rows, then tables of so many; a table of no rows, which is tag 1, ends it."""
+        """Receive a number of rows, then tables with that number; a table of no rows, which is tag 1, ends it."""
         from mpi4py import MPI
 
         status, received = MPI.Status(), self._array
@@ -745,7 +746,7 @@ def copy_back(array: Table) -> Table:
 
 
 def copy_in_place(array: Table) -> Table:
-    """Copy the input into memory that is sent as it is: the responder, in its worker."""
+    """Copy the input into memory that is sent without a further copy: the responder, in its worker."""
     copied: Table = stagepipe.empty(array.shape, array.dtype)
     np.copyto(copied, array)
     return copied

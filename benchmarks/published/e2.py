@@ -333,7 +333,7 @@ class Lists(Answering):
 
 
 class ListPeer(RequestPeer):
-    """Two processes. `form` is that of `Lists`."""
+    """Two processes. `form` is the form of `Lists`."""
 
     def __init__(self, form: str) -> None:
         super().__init__("benchmarks.published.e2.Lists", form=form)

@@ -2,8 +2,9 @@
 
 There are four shapes (float64). Each is timed including the creation of the array, as published, and with an array that
 was created beforehand ("ready"). The number of the request is the seed of the array; a ready array is stamped with it.
-Here: the arrays, their check, the base of the contestants with a server, the list of contestants, and those that need
-no server of others: Listener and Client, a Unix socket, memfds sent over one, and iceoryx2. The rest is in e4_servers.
+This module has the arrays, their check, the base of the contestants with a server, the list of contestants, and the
+contestants without third-party servers: Listener and Client, a Unix socket, memfds sent over one, and iceoryx2. The
+rest is in e4_servers.
 
 iceoryx2's server writes into a loaned slice of shared memory, and the client reads it in place. Both sides wait for an
 event. Polling would be faster, but would occupy a processor on each side.
@@ -321,7 +322,7 @@ def _serve_reused_memfd(connection: Connection) -> None:
 
 
 class ReusedMemfd(UnixSocket):
-    """A memfd that all arrays of a size are written to, valid until the next request. Its descriptor goes once."""
+    """A memfd that all arrays of a size are written to, valid until the next request. Its descriptor is sent once."""
 
     serve = staticmethod(_serve_reused_memfd)
 

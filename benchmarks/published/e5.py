@@ -1,9 +1,9 @@
 """E5: functions called in parallel in threads and in processes, and the cost of objects through a queue.
 
-The functions are after those of PEP 371's run_benchmarks.py; each returns a number, which is checked. They are called
-one after another, in threads, in processes, in stages: with w workers the function is called w times. Threads and
-processes are started for each call and joined, as published. The second experiment sends a thousand objects through a
-queue, one by one.
+The functions follow PEP 371's run_benchmarks.py; each returns a number, which is checked. They are called one after
+another, in threads, in processes, in stages: with w workers the function is called w times. Threads and processes are
+started for each call and joined, as published. The second experiment sends a thousand objects through a queue, one by
+one.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ _WORKERS = (1, 2, 4, 8)
 def _call_payloads(workers: Sequence[int], functions: Sequence[str] = NAMES) -> tuple[Payload, ...]:
     return tuple(
         Payload(f"{function} x {count}", 0, {"function": function, "workers": count})
-        for count in workers  # the outer loop, so that the workers that are started once serve all functions
+        for count in workers  # the outer loop, so that workers that are started once serve all functions
         for function in functions
     )
 

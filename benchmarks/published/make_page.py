@@ -2,10 +2,10 @@
 
     python -m benchmarks.published.make_page [RESULTS.json] [PAGE.md]
 
-The machines of the write-ups differ: compare only rankings and ratios with their figures, which stand here in seconds.
-The prose is written by hand, in docs/benchmarks.md. What stands between two markers, `<!-- E1 -->` and `<!-- /E1 -->`,
-is made: an experiment's tables and plot, the run, the targets, and the contestants that are faster. The plots go into a
-folder next to the page, with the name of the page without its suffix.
+The machines of the write-ups differ: compare only rankings and ratios with their figures, which are shown in seconds.
+The prose in docs/benchmarks.md is written by hand. The text between two markers, `<!-- E1 -->` and `<!-- /E1 -->`, is
+generated: an experiment's tables and plot, the run, the targets, and the contestants that are faster. The plots go into
+a folder next to the page, with the name of the page without its suffix.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from benchmarks.published.results import EXPERIMENTS, Figure, Row, Summary, read
 _STAGEPIPE_COLOUR, _OTHER_COLOUR = "#c1272d", "#5a7184"
 _WIDE_RANGE = 1e3
 _MAX_TICKS = 30
-"""More ticks than there are; with a lower limit, matplotlib omits some."""
+"""Larger than any number of ticks; with a lower limit, matplotlib omits some."""
 _PANEL_WIDTH, _ROW_HEIGHT = 5.6, 0.23
 _XLABELS = {"E5 queue": "ms for a thousand objects"}
 
@@ -60,7 +60,7 @@ def draw(summary: Summary, about: dict[str, Any], folder: Path) -> dict[str, str
 
 
 def _payloads(experiment: str, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Yield the payload of each panel, and its title: the smallest and the largest where there are many."""
+    """Yield the payload of each panel, and its title: only the smallest and the largest if there are many."""
     payloads = list(rows[0].figures)
     if experiment == "E4":
         for shape in dict.fromkeys((shapes(rows)[0], shapes(rows)[-1])):
@@ -121,7 +121,7 @@ def _label(row: Row) -> str:
 
 
 def _label_plainly(axis: Any) -> None:
-    """Label each power of ten with a plain number, and also 2 and 5 times each where there are few powers."""
+    """Label each power of ten with a plain number; with few powers, also 2 and 5 times each."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def blocks(summary: Summary, about: dict[str, Any], pictures: dict[str, str]) -> dict[str, str]:
-    """Return what stands between the markers, by their name."""
+    """Return the text between the markers, by their name."""
     made = {"run": _run(about), "targets": "\n".join(targets(summary)), "faster": "\n".join(losses(summary))}
     for experiment in (*EXPERIMENTS, E3):
         lines = list(experiment_tables(experiment, summary, about))
@@ -545,9 +545,9 @@ def paragraph(text: str, hanging: str = "") -> str:
 
 _TARGET_FROM_BYTES = 64 << 10
 _IN_PLACE = ", made in place"
-"""How the names of E4's contestants end whose sender draws the numbers into the memory that is sent."""
+"""The end of the names of E4's contestants whose sender draws the numbers directly into the sent memory."""
 _ARRAY_CONTESTANTS = ("RawArray through NumPy",)
-"""The contestants of E2 that end with an array, not with a list."""
+"""The contestants of E2 whose result is an array, not a list."""
 _REFERENCES = {"E1": "stagepipe, responder copies", "E2": "stagepipe, list"}
 """In E1 the row whose responder reads and copies the data, as the responders of the write-up do."""
 
@@ -576,7 +576,7 @@ class Comparison:
 
 
 def reference(experiment: str, rows: Sequence[Row], row: Row | None = None) -> Row | None:
-    """Return the row of stagepipe that a row is compared with: the one that does the same work, if it is known."""
+    """Return the stagepipe row to compare a row with: one that does the same work, if known."""
     name = _REFERENCES.get(experiment, "stagepipe")
     if row and row.contestant.name in _ARRAY_CONTESTANTS:
         name = "stagepipe, array"
@@ -634,7 +634,7 @@ def _listed(compared: Iterable[Comparison]) -> str:
 
 
 def losses(summary: Summary) -> Iterator[str]:
-    """List each contestant that is faster, or undecided, with some payload, and its time as a multiple of ours."""
+    """List each contestant that is faster, or undecided, for some payload, and its time as a multiple of ours."""
     by_contestant: dict[tuple[str, str], list[Comparison]] = {}
     for found in comparisons(summary):
         if not found.met:

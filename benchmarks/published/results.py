@@ -1,8 +1,8 @@
 """The experiments; their turns; the results file, stagepipe.published/1; and its rows.
 
 Each contestant has a turn in each round, in a different order every time, in a new process. This process, which runs
-the benchmark, adopts the orphans of a turn. So it also finds what a server has put into the background, and ends it by
-its id. The file is written after every turn. A run resumes a file that is not finished and has the same settings,
+the benchmark, adopts the orphans of a turn. So it also finds the background processes of a server, and ends each by its
+id. The file is written after every turn. A run resumes a file that is not finished and has the same settings,
 machine and versions. Rows are medians over the rounds and ratios to stagepipe, with intervals.
 """
 
@@ -72,7 +72,7 @@ class Results:
         self._write()
 
     def _write(self) -> None:
-        self.about["took_s"] = time.monotonic() - self._begin_s  # an interrupted run goes on
+        self.about["took_s"] = time.monotonic() - self._begin_s  # an interrupted run continues
         turns = ",\n".join(json.dumps(asdict(turn), separators=(",", ":")) for turn in self.turns)
         header = json.dumps(self.about, indent=1)[:-2]
         replace_text(self._path, f'{header},\n "turns": [\n{turns}\n]}}\n')
@@ -100,8 +100,8 @@ class Figure:
     payload: str
     nbytes: int
     ns: Estimate | None = None
-    """The median of the rounds' medians. Transfers of a turn are alike, so pooling them would hide what rounds differ
-    by."""
+    """The median of the rounds' medians. Transfers of a turn are alike, so pooling them would hide the differences
+    between rounds."""
     rounds: int = 0
     best_ns: int = 0
     parts_ns: dict[str, float] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """A contestant with its figures by payload, and what its turns told besides."""
+    """A contestant with its figures by payload, and other facts that its turns reported."""
 
     contestant: Contestant
     figures: dict[str, Figure]
@@ -125,7 +125,7 @@ class Row:
 
     @property
     def runs_with(self) -> str:
-        """Return what the contestant found itself running with, such as `uvloop 0.23.0`."""
+        """Return the software that the contestant found, such as `uvloop 0.23.0`."""
         return next((report["runs_with"] for report in self.reports if "runs_with" in report), "")
 
 
@@ -196,7 +196,7 @@ class Settings:
 
 
 def run_all(settings: Settings, results: Results, show_progress: Callable[[str], None]) -> None:
-    """Take the turns that are missing in the results. The progress is shown every half a minute."""
+    """Take the turns that are missing in the results, and show the progress every half a minute."""
     wanted, shown_s = list(_schedule(settings)), time.monotonic()
     for done, (experiment, contestant, round_number) in enumerate(wanted):
         if time.monotonic() - shown_s > _PROGRESS_EVERY_S:

@@ -1,7 +1,7 @@
 """A turn, in its own process: `python -m benchmarks.published.turn JOB RESULT`.
 
 It sets up the contestant. Then it takes the payloads, the smallest first: a few transfers to warm up, then transfers
-until there are enough or the time is up. Everything that arrives is verified byte by byte, outside the timing.
+until there are enough or the time is up. All arriving data is verified byte by byte, outside the timing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(job_file: str, result_file: str) -> None:
     try:
         for cell in _Measurement(peer, chosen, experiment, job, placement).cells():
             result["cells"].append(asdict(cell))
-            # so that a payload that kills the process does not lose the others
+            # so that a payload that kills the process does not lose the other results
             write_json(Path(result_file), {**result, "reason": _INTERRUPTED})
     except WrongTransferError as error:
         result = {"wrong": str(error)}

@@ -1,4 +1,4 @@
-"""The planted cases: a config with one fault, the verdict that is right, and the change that helps. Pure.
+"""The planted cases: a config with one fault, the correct verdict, and the change that helps. No I/O.
 
 >>> [case.name for case in CASES][:2]
 ['sleeping stage', 'computing stage']
@@ -16,7 +16,7 @@ _PARTS = "benchmarks.verdicts.parts"
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a config may use outside of itself: an empty folder, and the port of a server that answers after 20 ms."""
+    """External resources of a config: an empty folder, and the port of a server that answers after 20 ms."""
 
     folder: str
     port: int = 0
@@ -27,9 +27,9 @@ class Case:
     """A planted bottleneck.
 
     `kind`, one of `limited_by`, and a match of `fix` (a regular expression) make the verdict right; `says` must be in
-    its sentence or its advice. `change` is made by hand (overrides) where `fix` is empty: what the advice says in
-    words. `alone`: the change is that the `trouble` around the run ends. `consumer_ms`: the loop sleeps so long for an
-    item. `rate`: whether start-up counts, as it does for a user who waits.
+    its sentence or its advice. If `fix` is empty, `change` (overrides) is made by hand and follows the advice. With
+    `alone`, the change is that the `trouble` around the run ends. `consumer_ms`: the sleep of the loop per item.
+    `rate`: whether start-up counts, as it does for a user who waits.
     """
 
     name: str

@@ -1,20 +1,19 @@
-"""Is the verdict right where the bottleneck is known, and does its fix pay? One fault a pipeline, planted.
+"""Check that the verdict is right on pipelines with one planted fault each, and that its fix pays.
 
     python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--records FOLDER]
     python -m benchmarks.verdicts --page   # fill the table of docs/verdicts.md from benchmarks/results
 
-Each case runs as it is, and with the fix: that of the verdict, or where the advice is in words, what it says, made by
-hand. A fix of the verdict is followed by the next, up to three, until none is advised. All runs of a case follow each
-other, each in a new process of 3 to 5 s. A round is right if the verdict names the limit, its kind and the fix.
-`gain` is the rate after the last fix that was made, divided by the rate before: in the steady state, or, marked T, over
-the whole run with its start. `after` says what is advised then. `stops`: no advice followed the last
-step where that gained less than 5 %.
+Each case runs unchanged, and with the fix of the verdict, or with a change by hand if the advice is in words. Up to
+three fixes are made in a row, until the verdict advises none. All runs of a case follow each other, each in a new
+process of 3 to 5 s. A round is right if the verdict names the limit, its kind and the fix. `gain` is the rate after the
+last fix that was made, divided by the rate before: in the steady state, or, marked T, over the whole run with its
+start. `after` is the advice at that point. `stops`: no advice followed a last step that gained less than 5 %.
 
 A round is `disturbed`, neither right nor wrong, if the verdict says that other programs take the CPUs, and they did use
-a quarter of them: then what was planted was not the limit. After the last round, each such case is measured again, as
-often as there were rounds at most, until it has its number. With --case, the other cases of FILE stay as they are.
+a quarter of them: then the planted fault was not the limit. After the last round, each disturbed case is measured
+again, at most as often as there were rounds, until it has enough. With --case, the other cases of FILE stay unchanged.
 
-`busy machine` starts a process for each CPU that computes, and the change is that they end. `throttled cgroup` needs
+`busy machine` starts a computing process for each CPU, and the change is that they end. `throttled cgroup` needs
 root and the `cpu` controller of cgroup version 1 or 2; otherwise it is skipped. Exit status: 1 if a round was wrong.
 """
 
@@ -51,14 +50,14 @@ _ANSWER_S = 0.02
 _MAX_TEXT_CHARS = 60
 _QUOTA_SHARE = 0.15
 MIN_OTHER_CPU_SHARE = 0.25
-"""Other programs that use less of the CPUs are not what disturbs a run."""
+"""Other programs that use a smaller share of the CPUs do not disturb a run."""
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 Round = dict[str, Any]
 
 
 class SkippedCaseError(Exception):
-    """This machine cannot run the case. The message says why."""
+    """This machine cannot run the case. The message gives the reason."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -133,7 +132,7 @@ def list_undisturbed(document: Mapping[str, Any], name: str) -> list[Round]:
 
 
 def _measure_round(case: Case, folder: Path, port: int, records: Path | None, document: dict[str, Any]) -> None:
-    """Measure a case once and note it in the document, or why it could not be measured."""
+    """Measure a case once and store it in the document, or the reason why it could not be measured."""
     try:
         found = _measure(case, folder, port, records)
     except SkippedCaseError as error:
@@ -147,7 +146,7 @@ def _measure_round(case: Case, folder: Path, port: int, records: Path | None, do
 
 
 def _is_disturbed(case: Case, found: Round) -> bool:
-    """Whether other programs were the limit, by what they used as well as by the verdict."""
+    """Whether other programs were the limit, by their CPU use as well as by the verdict."""
     before = found["steps"][0]
     cpus = len(os.sched_getaffinity(0))
     is_busy = before.get("other_cpus", 0.0) >= MIN_OTHER_CPU_SHARE * cpus
@@ -173,7 +172,7 @@ def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round
 
 
 def _follow_fixes(case: Case, folder: Path, port: int, fix: str) -> list[Round]:
-    """Make the fix of the verdict, and those that follow it."""
+    """Make the fix of the verdict, and the fixes that follow it."""
     overrides: list[str] = []
     steps: list[Round] = []
     while fix and len(steps) < _MAX_STEPS:
@@ -184,7 +183,7 @@ def _follow_fixes(case: Case, folder: Path, port: int, fix: str) -> list[Round]:
 
 
 def _stops(steps: Sequence[Round]) -> bool:
-    """Whether no fix is advised after the last step, if that did not pay."""
+    """Whether no fix is advised after a last step that did not pay."""
     before, after = steps[-2:] if len(steps) > 1 else (steps[0], steps[0])
     return not after["verdict"]["fix"] or after is before or after["rate"] >= _MIN_GAIN * before["rate"]
 
@@ -218,7 +217,7 @@ def _cache_folder() -> Path:
 
 
 def format_case(name: str, document: Mapping[str, Any]) -> str:
-    """Return the line of a case, and below it what was said in a round that was wrong.
+    """Return the line of a case, and below it the sentence and advice of a wrong round.
 
     >>> format_case("busy machine", {"skipped": {"busy machine": "no CPU is free"}, "cases": {}})
     'busy machine             skipped: no CPU is free'
@@ -266,7 +265,7 @@ def _serve_slowly() -> Iterator[int]:
 
 @contextmanager
 def burn_cpus(count: int) -> Iterator[None]:
-    """Let so many processes compute: others' work."""
+    """Let this number of processes compute, as other programs."""
     import psutil
 
     command = [sys.executable, "-c", "while True: pass"]
@@ -279,7 +278,7 @@ def burn_cpus(count: int) -> Iterator[None]:
 
 @contextmanager
 def _limit_cpus() -> Iterator[str]:
-    """Make a control group that may use 15 % of one CPU. Raises SkippedCaseError where this process may not."""
+    """Make a control group that may use 15 % of one CPU. Raises SkippedCaseError if this process may not make one."""
     group = _CPU_GROUPS / f"stagepipe-verdicts-{os.getpid()}"
     try:
         group.mkdir()
@@ -346,7 +345,7 @@ def _describe_plans(rounds: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _shorten(advice: str) -> str:
-    """Return the beginning of an advice in words, without the part that is common to all."""
+    """Return the beginning of an advice in words, without the common part."""
     text = advice.removeprefix("No config change will help: ").removeprefix("No config change to suggest: ")
     return text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS].rpartition(' ')[0]} ..."
 

@@ -1,11 +1,11 @@
-"""Is the verdict right whatever the sink, the number of items, the work and the trouble are? A grid of small pipelines.
+"""Check the verdict on a grid of small pipelines with different sinks, numbers of items, work and troubles.
 
     python -m benchmarks.verdicts.grid [--run NAME]... [--json FILE] [--records FOLDER]
 
-Five sinks, parts of the usual size or twenty, four numbers of items, three kinds of work, and two kinds of trouble make
-324 combinations. `list_live` has the 60 that run, each once, in a new process of 15 s at most: every sink with every
-work and every trouble, every sink at every size (naps, no trouble), and every pair of any two values. A test replays
-the whole grid from their records (`replay`).
+Five sinks, parts of the usual size or of twenty items, four numbers of items, three kinds of work, and two kinds of
+trouble make 324 combinations. `list_live` has the 60 that run, each once, in a new process of 15 s at most: every sink
+with every work and every trouble, every sink at every size (naps, no trouble), and every pair of any two values. A test
+replays the whole grid from their records (`replay`).
 
 A run is *right* if `find_faults` finds none in its report. It is *disturbed* if it has faults, other programs used a
 quarter of the CPUs, and the verdict says so. Exit status: 1 if a run was wrong.
@@ -47,13 +47,13 @@ _TWENTY: Final = 20
 _USUAL_PART_ITEMS: Final = 1_024
 
 _MIN_SHARE: Final = 0.5
-"""Start-up, or a part that is written at the end, took most of a run: then it may be named."""
+"""Share of a run from which start-up, or a part written at the end, may be named."""
 
 _MIN_LOST_SHARE: Final = 0.2
-"""Restarts that took this share of the time after start-up have to be named."""
+"""Share of the time after start-up from which restarts must be named."""
 
 _MIN_TRIVIAL_ITEMS: Final = 20_000
-"""Trivial stages work long enough to be judged: the start-up takes less than half of the run."""
+"""With this number of items, trivial stages work long enough to be judged: start-up takes less than half of the run."""
 
 _NO_CHANGE: Final = "No config change will help"
 _OTHER_LIMITS: Final = frozenset(
@@ -102,8 +102,8 @@ def list_grid() -> list[Combination]:
 def list_live() -> list[Combination]:
     """List the combinations that run: each triple of sink, work and trouble, and naps without trouble at every size.
 
-    The triples have 1,000 items, trivial ones 20,000 but for one (1,000 are through in no time), those without a sink
-    all sizes.
+    The triples have 1,000 items. Trivial ones have 20,000 except one, because 1,000 take no time. Combinations without
+    a sink have all sizes.
 
     >>> len(list_live()), len(set(list_live()))
     (60, 60)
@@ -135,7 +135,7 @@ _ITEMS_WITHOUT_SINK: Final = {
 
 
 def make_config(each: Combination, folder: str) -> dict[str, Any]:
-    """Return the config; `folder` is for what it writes.
+    """Return the config; `folder` is for its output.
 
     >>> make_config(Combination(sink="none", items=20_000, work="naps", trouble="none"), "/tmp/x")["stages"][1]["with"]
     {'sleep_ms': 0.4}
@@ -168,9 +168,9 @@ def find_writer(record: RunRecord) -> StageRecord | None:
 
 
 def find_faults(each: Combination, record: RunRecord, report: Report) -> list[str]:
-    """List which promises the report of a run breaks, and why; none if it is right.
+    """List the broken promises of a run's report, with reasons; empty if it is right.
 
-    Only what was counted decides, not the rules of the verdict: how long the start, restarts and writing took.
+    Only counted facts decide, not the rules of the verdict: how long the start, restarts and writing took.
     """
     return [*_find_contradictions(report), *_find_wrong_names(each, report), *_find_wrong_limit(each, record, report)]
 
@@ -231,9 +231,9 @@ def _find_wrong_limit(each: Combination, record: RunRecord, report: Report) -> I
 
 
 def _list_limits(each: Combination, record: RunRecord) -> set[tuple[str, str]]:
-    """The limits that are right after the start, if restarts and the sink have taken little time."""
+    """Return the limits that are right after the start, if restarts and the sink have taken little time."""
     limits = set()
-    if record.other_cpus >= MIN_OTHER_CPU_SHARE * record.cpus:  # then nothing may be busy: it says so
+    if record.other_cpus >= MIN_OTHER_CPU_SHARE * record.cpus:  # then no process may be busy, and the verdict says so
         limits |= {("machine", "other programs"), ("none", "")}
     if each.work == "trivial":
         limits |= {("hop", "hops"), ("machine", "cpus")}
@@ -245,13 +245,13 @@ def _list_limits(each: Combination, record: RunRecord) -> set[tuple[str, str]]:
 
 
 def _has_no_room(report: Report) -> bool:
-    """Whether each change says why it is not offered, such as that its gain is within the error of the estimate."""
+    """Whether each change has a reason for not being offered, such as a gain within the error of the estimate."""
     changes = [change for change in report.what_if if change.overrides]
     return bool(changes) and all(change.ineligible_reason for change in changes)
 
 
 def _has_no_fusion(report: Report) -> bool:
-    """Whether each fusion says why it is not offered, such as that a stage has died."""
+    """Whether each fusion has a reason for not being offered, such as that a stage has died."""
     fusions = [change for change in report.what_if if "fuse=true" in " ".join(change.overrides)]
     return all(change.ineligible_reason for change in fusions)
 
@@ -318,7 +318,7 @@ def _run(each: Combination, folder: Path, records: Path | None) -> dict[str, Any
 
 
 def format_run(name: str, found: Mapping[str, Any]) -> str:
-    """Return the line of a run, and what was wrong.
+    """Return the line of a run, and its faults.
 
     >>> format_run("none-usual-20-naps-none", {"result": "wrong", "faults": ["it hangs"]}).splitlines()
     ['none-usual-20-naps-none              wrong', '    it hangs']

@@ -1,4 +1,4 @@
-"""What the planted pipelines are made of: a source, stages and sinks with one fault each. They run in workers."""
+"""The parts of the planted pipelines: a source, stages and sinks with one fault each. They run in workers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MATRIX_SIZE = 384
 
 
 def spin(rounds: int) -> None:
-    """Compute: the same work in each call, about 0.1 ms a round on a core of 2020."""
+    """Compute: the same work in each call, about 0.1 ms per round on a core of 2020."""
     for _ in range(rounds):
         hashlib.sha1(_HASHED, usedforsecurity=False).digest()
 
 
 class Numbers:
-    """The numbers from 0 on. Before each it sleeps; each comes alone, or with an array of `nbytes` bytes."""
+    """The numbers from 0 on, with a sleep before each; each by itself, or with an array of `nbytes` bytes."""
 
     def __init__(self, count: int, sleep_ms: float = 0, nbytes: int = 0) -> None:
         self._count, self._sleep_s, self._nbytes = count, sleep_ms / 1000, nbytes
@@ -44,11 +44,11 @@ class Work:
     """Pass an item on, after sleeping and computing.
 
     Args:
-        sleep_ms: of each item.
-        rounds: of `spin`, for each item.
-        pauses: `[start, stop, step, ms]` each: the items of `range(start, stop, step)` sleep so much longer.
-        build_ms: how long it takes to build, as a model takes to load.
-        nbytes: return an array of so many bytes with the number.
+        sleep_ms: sleep per item.
+        rounds: rounds of `spin` per item.
+        pauses: `[start, stop, step, ms]` each: the additional sleep of the items of `range(start, stop, step)`.
+        build_ms: time to build the stage, as for loading a model.
+        nbytes: return an array of this size with the number.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Work:
 
 
 class Fetch:
-    """Ask a server at `port` for the item, and wait for its answer, as for an object store's."""
+    """Ask a server at `port` for the item, and wait for its answer, as for an object store."""
 
     def __init__(self, port: int) -> None:
         self._connection = socket.create_connection(("127.0.0.1", port))
@@ -101,7 +101,7 @@ class Straggler:
 
 
 class Flaky:
-    """Sleep, and fail: in all calls but each `good`-th."""
+    """Sleep, and fail in all calls except each `good`-th one."""
 
     def __init__(self, sleep_ms: float, good: int) -> None:
         self._sleep_s, self._good, self._calls = sleep_ms / 1000, good, 0
@@ -116,7 +116,7 @@ class Flaky:
 
 
 class Mortal(Work):
-    """Work, and die at each item of `deaths`, once each. `path` holds who has died; `work` is that of `Work`."""
+    """Work, and die at each item of `deaths`, once each. `path` stores the deaths; `work` has `Work`'s arguments."""
 
     def __init__(self, path: str, deaths: Sequence[int], **work: Any) -> None:
         super().__init__(**work)
@@ -124,7 +124,7 @@ class Mortal(Work):
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, item: Any) -> Any:
-        """Work on it, and die if it is the first attempt at one of them."""
+        """Work on the item, and die at the first attempt at one of `deaths`."""
         result = super().__call__(item)
         number = item["id"] if isinstance(item, dict) else item
         if number in self._deaths:
@@ -145,17 +145,17 @@ def multiply(item: Any) -> Any:
 
 
 def explode(item: int) -> dict[str, Any]:
-    """Return a dict with hundreds of small fields: dear to collate."""
+    """Return a dict with hundreds of small fields, which is expensive to collate."""
     return {f"field{number}": float(item) for number in range(400)}
 
 
 def pack(item: int) -> dict[str, Any]:
-    """Return the same values as one array: cheap to collate."""
+    """Return the same values as one array, which is cheap to collate."""
     return {"fields": np.full(400, item, np.float32)}
 
 
 class SlowSink:
-    """Sleep for each item, as a database does that commits each. It has no workers."""
+    """Sleep for each item, like a database that commits each. It has no workers."""
 
     def __init__(self, sleep_ms: float) -> None:
         self._sleep_s = sleep_ms / 1000
@@ -165,13 +165,13 @@ class SlowSink:
 
 
 class SlowShards(JsonlSink):
-    """Lines of JSON to a disk that takes `sleep_ms` for an item. It has workers."""
+    """Write lines of JSON to a simulated disk that takes `sleep_ms` per item. It has workers."""
 
     def __init__(self, path: str, sleep_ms: float = 0, part_items: int | None = None) -> None:
         super().__init__(path, part_items=part_items, overwrite=True)
         self._sleep_s = sleep_ms / 1000
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
-        """Write them, late."""
+        """Write the lines, late."""
         time.sleep(self._sleep_s * len(items))
         super().write_part(items, path)

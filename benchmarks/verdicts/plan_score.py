@@ -1,14 +1,14 @@
-"""Does `plan` name the planted bottleneck before the run, and how close is its rate? See `benchmarks.verdicts`.
+"""Score whether `plan` names the planted bottleneck before the run, and its rate. See `benchmarks.verdicts`.
 
     python -m benchmarks.verdicts.plan_score [--case NAME]... [--rounds 3] [--json FILE]
 
-`plan` applies where a probe can see the fault: it sends one item at a time through one worker of each stage, so it
-knows nothing of windows, of order, of a worker that is slower than the others, of deaths, of a training step, or of
-what changes after its few items. The planned and the measured rate of a round follow each other.
+`plan` applies only to faults that a probe can see: it sends one item at a time through one worker of each stage, so it
+cannot see windows, order, a worker that is slower than the others, deaths, a training step, or a change after its few
+items. The planned and the measured rate of a round follow each other.
 
-named  rounds in which `limited_by` is what was planted; a hop, which `plan` has no limit for, is named by its advice
-fix    rounds in which the first advice is the fix; only for cases with one
-ratio  predicted rate, divided by the measured one of the steady state: median, lowest and highest
+named  rounds in which `limited_by` is the planted fault; a hop, which `plan` has no limit for, is named by its advice
+fix    rounds in which the first advice is the fix; only for cases with a fix
+ratio  predicted rate divided by the measured steady rate: median, lowest and highest
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def names_limit(case: Case, forecast: Mapping[str, Any]) -> bool:
-    """Whether a forecast names what limits a case.
+    """Whether a forecast names the limit of a case.
 
     >>> names_limit(CASES[0], {"limited_by": "work", "advice": []})
     True
@@ -88,7 +88,7 @@ def advises_fix(case: Case, forecast: Mapping[str, Any]) -> bool:
 
 
 def make_forecast(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan a pipeline: what `stagepipe plan --run-sink --json` prints."""
+    """Plan a pipeline: the output of `stagepipe plan --run-sink --json`."""
     forecast: dict[str, Any] = msgspec.to_builtins(Pipeline(config).forecast(run_sink=True))
     return forecast
 

@@ -1,4 +1,4 @@
-"""One run of a planted pipeline, in a process of its own, and its record as small JSON, which tests judge again.
+"""One run of a planted pipeline, in a separate process, and its record as small JSON, which tests judge again.
 
 run_turn("benchmarks.verdicts.turn", job, limit)
 """
@@ -25,16 +25,16 @@ from stagepipe.report import HopRecord, HostReport, Report, RunRecord, Series, S
 from stagepipe.timing import Histogram
 
 _MAX_POINTS = 24
-"""Points of the delivery curve that are kept."""
+"""Number of kept points of the delivery curve."""
 
 _WAITING_PHASES = ("pack_wait_ns", "send_wait_ns", "queue_ns")
 
 _MAX_INTERVALS = 16
-"""Intervals of the series that are kept: fewer than in a run of 4 s."""
+"""Number of kept intervals of the series: fewer than in a run of 4 s."""
 
 
 def encode_record(record: RunRecord) -> str:
-    """Return what verdicts use of a record, as JSON."""
+    """Return the parts of a record that verdicts use, as JSON."""
     points = record.delivery_points
     thinned = points[:: max(len(points) // _MAX_POINTS, 1)]
     small = msgspec.structs.replace(
@@ -51,7 +51,7 @@ def encode_record(record: RunRecord) -> str:
 
 
 def _thin_series(series: Series) -> Series:
-    """Keep how busy each stage was, and its rate, in at most `_MAX_INTERVALS` of the intervals."""
+    """Keep each stage's busy share and rate, in at most `_MAX_INTERVALS` of the intervals."""
     step = -(-len(series.times_ns) // _MAX_INTERVALS) or 1
     stages = tuple(
         StageSeries(
@@ -65,7 +65,7 @@ def _thin_series(series: Series) -> Series:
 
 
 def _leave_out_defaults(value: Any) -> Any:
-    """Return a record as what JSON has, without fields that have their default."""
+    """Convert a record to JSON values, without fields that have their default."""
     if isinstance(value, np.ndarray):
         return {str(bucket): int(value[bucket]) for bucket in np.flatnonzero(value)}
     if isinstance(value, Mapping):
@@ -87,7 +87,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _shrink_hop(hop: HopRecord) -> HopRecord:
-    """Keep the number and the sum of its durations without its waits, which is all that verdicts use."""
+    """Keep only the number and the sum of its durations, without waits: verdicts use nothing else."""
     phases = {
         phase: _shrink_histogram(histogram)
         for phase, histogram in hop.phase_histograms.items()
@@ -109,7 +109,7 @@ def _shrink_histogram(histogram: Histogram) -> Histogram:
 
 
 def decode_record(text: str) -> RunRecord:
-    """Return the record that `encode_record` wrote."""
+    """Rebuild a record from the output of `encode_record`."""
     return msgspec.convert(json.loads(text), RunRecord, dec_hook=_decode_counts)
 
 
@@ -133,7 +133,7 @@ def take_turn(
             run_to_sink(pipeline, lambda _: None, shards=shards)
         else:
             for _ in pipeline:
-                if consumer_ms:  # even a sleep of no time gives the CPU away
+                if consumer_ms:  # even a sleep of no time releases the CPU
                     time.sleep(consumer_ms / 1000)
     wall_s = time.perf_counter() - began_s
     report = pipeline.report()
@@ -150,7 +150,7 @@ def take_turn(
 
 def _get_record(pipeline: Pipeline, report: Report) -> RunRecord:
     """The record that the report was built from."""
-    run = pipeline._run  # noqa: SLF001 - users have no need of it
+    run = pipeline._run  # noqa: SLF001 - users do not need it
     assert isinstance(run, LocalRun)
     return msgspec.structs.replace(run.make_record(), consumer=report.consumer)
 
