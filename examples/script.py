@@ -27,10 +27,10 @@ class Photos:
         self.photos = [getattr(data, name)() for name in names]
 
     def __call__(self, number: int) -> dict[str, Any]:
-        """A random crop of one photograph."""
+        """Return a random crop of one photograph."""
         which = number % len(self.photos)
         photo = self.photos[which]
-        # Seeded from (seed, epoch, stage, item): the same crop with any number of workers.
+        # Seeded from (seed, epoch, stage, item), so the crop is the same with any number of workers.
         rng = stagepipe.context().rng
         top, left = (int(rng.integers(length - SIDE)) for length in photo.shape[:2])
         return {"photo": which, "image": photo[top : top + SIDE, left : left + SIDE]}

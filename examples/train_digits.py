@@ -30,7 +30,7 @@ CONFIG = Path(__file__).with_name("digits.yaml")
 
 
 def make_model() -> nn.Module:
-    """A CNN from images, float32 of shape (batch, 8, 8), to ten scores each."""
+    """Return a CNN from images, float32 of shape (batch, 8, 8), to ten scores each."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 8)),
         nn.Conv2d(1, 32, 3, padding=1),
@@ -46,7 +46,7 @@ def make_model() -> nn.Module:
 
 @torch.no_grad()
 def accuracy(model: nn.Module) -> float:
-    """The share of the test digits that the model recognizes."""
+    """Return the share of the test digits that the model recognizes."""
     test = Digits("test")
     scores = model.eval()(torch.from_numpy(test.images))
     return (scores.argmax(1) == torch.from_numpy(test.labels)).float().mean().item()
@@ -74,7 +74,7 @@ def train(epochs: int, checkpoint: Path | None, every: int, kill_at: int | None,
                 if checkpoint and step % every == 0:
                     save(checkpoint, parts, step)
                 if step == kill_at:
-                    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
+                    os.kill(os.getpid(), signal.SIGKILL)  # like the kernel when memory runs out
             print(f"epoch {loader.epoch} of {epochs}: {step} steps, loss {loss.item():.3f}")
 
     waited = loader.report().consumer
@@ -84,7 +84,7 @@ def train(epochs: int, checkpoint: Path | None, every: int, kill_at: int | None,
 
 
 def save(path: Path, parts: dict[str, Any], step: int) -> None:
-    """Write everything that the rest of the run depends on to a temporary file, and rename it: a kill loses nothing."""
+    """Write the full state of the run to a temporary file, and rename the file, so that a kill loses nothing."""
     states = {name: part.state_dict() for name, part in parts.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
@@ -103,7 +103,7 @@ def restore(path: Path, parts: dict[str, Any]) -> int:
 
 
 def digest(model: nn.Module) -> str:
-    """The SHA-256 of all weights."""
+    """Return the SHA-256 of all weights."""
     return hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()
 
 

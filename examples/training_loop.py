@@ -29,15 +29,15 @@ class Digits:
         self.order = np.arange(count)
 
     def begin(self, epoch: int, seed: int) -> None:
-        """Called before each epoch."""
+        """Draw the epoch's order; called before each epoch."""
         self.order = np.random.default_rng((seed, epoch)).permutation(len(self.labels))
 
     def __len__(self) -> int:
-        """The number of items in an epoch."""
+        """Return the number of items in an epoch."""
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One item, in the epoch's order."""
+        """Return one item, in the epoch's order."""
         position = self.order[index]
         return {"image": self.images[position], "label": int(self.labels[position])}
 

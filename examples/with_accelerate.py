@@ -32,7 +32,7 @@ def fit(loader: Loader, folder: Path, begin: int = 0, stop: int | None = None) -
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     place = f"loader{accelerator.process_index}.pt"
     if begin:
-        accelerator.load_state(str(folder / f"step{begin}"))  # torch's generator is in it
+        accelerator.load_state(str(folder / f"step{begin}"))  # includes torch's generator
         loader.load_state_dict(torch.load(folder / f"step{begin}" / place))
 
     step = begin

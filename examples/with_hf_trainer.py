@@ -39,7 +39,7 @@ class DigitsModel(nn.Module):
 
 class PipelineTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The pipeline makes the batches, in a process of its own."""
+        """Return a loader of the batches, which the pipeline makes in its own process."""
         loader = DataLoader(self.train_dataset, batch_size=None, num_workers=0)
         return self.accelerator.prepare(loader)
 

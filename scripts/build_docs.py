@@ -4,16 +4,16 @@
     python -m scripts.build_docs --update    # first write the key tables into docs/reference/config.md
     python -m scripts.build_docs --serve     # show the site on http://localhost:8000
 
-The pages in docs/ read well on the repository's web page as they are. This script collects them in build/docs, adapts
+The pages in docs/ read well on the repository's web page unchanged. This script collects them in build/docs, adapts
 them to the site, and runs Zensical (zensical.toml) on the copies:
 
 - README.md becomes the home page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md become pages.
-- A link to a file that is no page (code, a config, an example) leads to the repository on the web.
+- A link to a file that is not a page (code, a config, an example) leads to the repository on the web.
 - Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
-- Generated parts are made again. A page holds such a part between `<!-- generated: NAME -->` and
-  `<!-- end generated -->`: the tables of config keys come from the JSON Schema and are kept in docs/ (a test compares
-  them). The command line comes from typer, whose releases format it differently, so it is filled in only when the site
-  is built.
+- Generated parts are made again. A page has such a part between `<!-- generated: NAME -->` and `<!-- end generated
+-->`.
+  The tables of config keys come from the JSON Schema and are stored in docs/ (a test compares them). The command line
+  comes from typer, whose releases format it differently, so it is filled in only when the site is built.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def run_zensical(*action: str) -> int:
-    """Run Zensical on the collected pages; its output appears only if it fails, or serves. It colors each character."""
+    """Run Zensical on the collected pages. Show its output, a color per character, only if it fails or serves."""
     command = [sys.executable, "-m", "zensical", *action, "--config-file", str(ROOT / "zensical.toml")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, check=False, text=True, capture_output="serve" not in action)
@@ -74,7 +74,7 @@ def run_zensical(*action: str) -> int:
 
 
 def update_pages() -> None:
-    """Write the generated parts that are kept in docs/."""
+    """Write the generated parts that are stored in docs/."""
     for page in ROOT.glob("docs/**/*.md"):
         page.write_text(fill_generated_parts(page.read_text()))
 
@@ -92,13 +92,13 @@ def collect_pages(target: Path) -> None:
 
 
 def site_files() -> dict[str, str]:
-    """Where each page and picture of the repository is in the site. Both are relative paths."""
+    """Return the place of each page and picture of the repository in the site. Both are relative paths."""
     in_docs = (path for path in sorted(ROOT.glob("docs/**/*")) if path.suffix in {".md", ".svg", ".png", ".css", ".js"})
     return _TOP_LEVEL_PAGES | {str(path.relative_to(ROOT)): str(path.relative_to(ROOT / "docs")) for path in in_docs}
 
 
 def adapt_page(text: str, page: str, files: dict[str, str]) -> str:
-    """Return the text of a page of the repository as the site has it. `files` says where each file is in the site."""
+    """Return the text of a page, adapted to the site. `files` has the place of each file in the site."""
     text = fill_generated_parts(text, at_build_time=True)
     parts = _FENCED.split(text)
     parts[::2] = (_LINK.sub(lambda link: _adapt_link(link, page, files), part) for part in parts[::2])
@@ -124,7 +124,7 @@ def _make_tabs(blocks: str) -> Iterator[str]:
 
 
 def fill_generated_parts(text: str, *, at_build_time: bool = False) -> str:
-    """Return the page `text` with its generated parts made again; the command line only `at_build_time`."""
+    """Return the page `text` with its generated parts filled in; the command line only `at_build_time`."""
 
     def fill(part: re.Match[str]) -> str:
         name = part[1]
@@ -142,7 +142,7 @@ def _describe_commands() -> str:
 
 
 def _make_key_table(model: str) -> str:
-    """The keys of a model of the schema as a Markdown table; `pipeline` is the whole config."""
+    """Return the keys of a model of the schema as a Markdown table; `pipeline` is the whole config."""
     schema = build_json_schema()
     keys = schema if model == "pipeline" else schema["$defs"][model]
     required = set(keys.get("required", ()))

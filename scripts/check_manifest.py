@@ -2,9 +2,9 @@
 
     python -m scripts.check_manifest deploy/kuberay/rayjob.yaml --crd ray.io_rayjobs.yaml
 
-Kubernetes drops a field that it does not know, without a word. Here it is an error. A definition (a CRD) is that of the
-operator's release, a file of its Helm chart, or what `kubectl get crd rayjobs.ray.io -o yaml` prints. `--fields` also
-compares our own schema with the definition: the tests, which have no definition, check the manifest with that schema.
+Kubernetes silently drops a field that it does not know; this script reports it as an error. A definition (a CRD) comes
+from the operator's release: a file of its Helm chart, or the output of `kubectl get crd rayjobs.ray.io -o yaml`.
+`--fields` also compares our own schema with the definition: the tests, which have no definition, use that schema.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUILT_IN = ("apps/", "batch/", "networking.k8s.io/", "v1")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what is wrong; exit with 1 if anything is, and with 2 if a file cannot be read."""
+    """Print the problems; exit with 1 if there are any, and with 2 if a file cannot be read."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--crd", type=Path, required=True, help="the definition that the operator installs")
@@ -51,7 +51,7 @@ def _check(options: argparse.Namespace) -> list[str]:
 
 
 def check_document(document: Any, crd: Any, fields: Any) -> list[str]:
-    """Return what is wrong with a document, by the definition, or for a kind of Kubernetes itself by our schema."""
+    """Return the problems of a document, by the definition, or by our schema for a built-in kind of Kubernetes."""
     kind, api_version = document["kind"], document["apiVersion"]
     if kind == crd["spec"]["names"]["kind"]:
         schema = find_schema(crd, api_version)
@@ -67,7 +67,7 @@ def load_documents(path: Path) -> list[Any]:
 
 
 def find_schema(crd: Any, api_version: str | None) -> Any:
-    """Return the schema of a version; None: of the version that is stored. If it is not served, a text that says so."""
+    """Return the schema of a version; None: of the stored version. If it is not served, return a text that says so."""
     group, versions = crd["spec"]["group"], crd["spec"]["versions"]
     for version in versions:
         is_asked = version["storage"] if api_version is None else f"{group}/{version['name']}" == api_version
@@ -78,7 +78,7 @@ def find_schema(crd: Any, api_version: str | None) -> Any:
 
 
 def find_problems(document: Any, schema: Any) -> list[str]:
-    """Return what is wrong with a document, each with its place. Fields that the schema does not list are wrong.
+    """Return the problems of a document, each with its place. Fields that the schema does not list are problems.
 
     >>> find_problems({"cpus": 1}, {"type": "object", "properties": {"cpu": {"type": "integer"}}})
     ["$: Additional properties are not allowed ('cpus' was unexpected)"]
@@ -88,7 +88,7 @@ def find_problems(document: Any, schema: Any) -> list[str]:
 
 
 def make_strict(schema: Any) -> Any:
-    """Return the schema with all fields refused that it does not list. An open mapping stays open.
+    """Return the schema with all unlisted fields refused. An open mapping stays open.
 
     `metadata` of the object itself has no fields in a definition, so it stays open: Kubernetes checks it.
     """

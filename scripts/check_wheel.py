@@ -2,8 +2,8 @@
 
     python scripts/check_wheel.py
 
-A checkout can hide a file that the wheel lacks: tests import the package from the checkout. This script imports it
-from the wheel alone. It fails if the build, the installation, a command or the pipeline's output is wrong.
+A checkout can hide a file that the wheel lacks, because tests import the package from the checkout. This script imports
+only the wheel. It fails if the build, the installation, a command or the pipeline's output is wrong.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def build(folder: Path) -> Path:
-    """The wheel of the checkout."""
+    """Build the wheel of the checkout; return its path."""
     with_uv = ["uv", "build", "--quiet", "--wheel", "--out-dir", str(folder), str(CHECKOUT)]
     with_pip = ["pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT)]
     run([sys.executable, "-m", *(with_uv if HAS_UV else with_pip)], folder)
@@ -102,7 +102,7 @@ def build(folder: Path) -> Path:
 
 
 def require_same_files(wheel: Path) -> None:
-    """SystemExit unless the wheel holds every file of the package that git tracks, and no other."""
+    """Exit unless the wheel has exactly the files of the package that git tracks."""
     listed = subprocess.run(
         ["git", "ls-files", "stagepipe"],  # noqa: S607 - git is found on the path, as everywhere
         cwd=CHECKOUT,
@@ -112,13 +112,13 @@ def require_same_files(wheel: Path) -> None:
         timeout=TIMEOUT_S,
     ).stdout.split()
     packed = {path for path in zipfile.ZipFile(wheel).namelist() if path.startswith("stagepipe/")}
-    packed = {path for path in packed if not path.endswith(".so")}  # compiled by the build hook where it could
+    packed = {path for path in packed if not path.endswith(".so")}  # compiled by the build hook if possible
     if packed != set(listed):
         raise SystemExit(f"the wheel and the checkout differ: {sorted(packed ^ set(listed))}")
 
 
 def make_environment(venv: Path) -> Path:
-    """A new, empty environment; its Python."""
+    """Make a new, empty environment; return its Python."""
     with_uv = ["uv", "venv", "--quiet", "--python", sys.executable, str(venv)]
     run([sys.executable, "-m", *(with_uv if HAS_UV else ["venv", str(venv)])], venv.parent)
     return venv / "bin" / "python"
@@ -134,7 +134,7 @@ def install(requirement: str, python: Path) -> None:
 
 
 def run(command: list[str], folder: Path) -> None:
-    """Run a command without the checkout on its path; SystemExit with its output if it fails."""
+    """Run a command without the checkout on its path; exit with its output if it fails."""
     environment = {
         name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONOPTIMIZE", "VIRTUAL_ENV"}
     }

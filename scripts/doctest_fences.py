@@ -1,6 +1,6 @@
 """Shows the doctest examples of docstrings as code. An extension of Griffe, which reads the package for the site.
 
-Griffe takes `>>>` for code only in a section "Examples:". Elsewhere it would be a quotation in Markdown.
+Griffe treats `>>>` as code only in a section "Examples:". Elsewhere it would become a quotation in Markdown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _EXAMPLE = re.compile(r"^( *)>>> .*(?:\n\1\S.*)*", re.MULTILINE)
 
 
 class DoctestFences(Extension):
-    """Put a fence around each doctest example, without the comments that only doctest reads."""
+    """Put a fence around each doctest example, and remove the comments for doctest."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Change the docstring of `obj`."""

@@ -1,9 +1,9 @@
-"""Draw docs/pictures/gallery/: what each example of examples/ makes, from a run on a small data set.
+"""Draw docs/pictures/gallery/: the output of each example of examples/, from a run on a small data set.
 
     python -m scripts.draw_gallery              # all pictures, some minutes on two CPUs
     python -m scripts.draw_gallery thumbnails   # one of them
 
-Requires what the examples require: `pip install -e '.[demo,image,audio,video,text,table]' 'scipy>=1.11'`.
+Requires the packages of the examples: `pip install -e '.[demo,image,audio,video,text,table]' 'scipy>=1.11'`.
 """
 
 from __future__ import annotations
@@ -55,37 +55,37 @@ def main() -> None:
 
 
 def run(*command: object) -> str:
-    """Run a command; what it prints."""
+    """Run a command; return its output."""
     words = [str(word) for word in command]
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
 
 
 def run_example(name: str, *options: str) -> Path:
-    """Run the config of an example to its end; the folder of its output."""
+    """Run the config of an example to its end; return the folder of its output."""
     run(Path(sys.executable).with_name("stagepipe"), "run", config(name), "--quiet", *options)
     return Path("runs") / name
 
 
 def config(name: str) -> Path:
-    """The config of an example."""
+    """Return the config of an example."""
     return ROOT / "examples" / name / f"{name}.yaml"
 
 
 def first_batch(name: str) -> dict[str, Any]:
-    """The first item of a config without a sink, made in this process."""
+    """Return the first item of a config without a sink, made in this process."""
     with Pipeline(config(name), inline=True) as pipeline:
         batch: dict[str, Any] = next(iter(pipeline))
     return batch
 
 
 def draw_image_training(name: str) -> None:
-    """A batch, the normalization undone."""
+    """Draw a batch without its normalization."""
     images = first_batch(name)["data"].transpose(0, 2, 3, 1) * [0.229, 0.224, 0.225] + [0.485, 0.456, 0.406]
     save(name, tile((images * 255).clip(0, 255).astype(np.uint8), columns=8))
 
 
 def draw_thumbnails(name: str) -> None:
-    """The first thumbnails, each in a square of 96 pixels."""
+    """Draw the first thumbnails, each in a square of 96 pixels."""
     cells = []
     for path in sorted(run_example(name).rglob("*.jpg"))[::50]:
         cell = Image.new("RGB", (96, 96), "white")
@@ -96,13 +96,13 @@ def draw_thumbnails(name: str) -> None:
 
 
 def draw_video_clips(name: str) -> None:
-    """A batch: a clip a row."""
+    """Draw a batch, one clip per row."""
     frames = first_batch(name)["frames"]
     save(name, tile(frames.reshape(-1, *frames.shape[2:]), columns=frames.shape[1]))
 
 
 def draw_audio_features(name: str) -> None:
-    """Three spectrograms of a shard, one below the other, with their padding."""
+    """Draw three spectrograms of a shard, one below the other, with their padding."""
     with np.load(run_example(name) / "000000.npz") as shard:
         features, lengths = shard["data"][:3], shard["data_length"][:3]
     rows = []
@@ -114,7 +114,7 @@ def draw_audio_features(name: str) -> None:
 
 
 def draw_feature_extraction(name: str) -> None:
-    """The features: every sixth row of the Parquet file is a column of the picture."""
+    """Draw the features: every sixth row of the Parquet file is a column of the picture."""
     import pandas as pd
 
     table = pd.concat(pd.read_parquet(path) for path in sorted(run_example(name).glob("*.parquet")))
@@ -122,7 +122,7 @@ def draw_feature_extraction(name: str) -> None:
 
 
 def draw_packed_tokens(name: str) -> None:
-    """Sequences, one a row; the color changes with the document, and padding is dark."""
+    """Draw sequences, one per row; the color changes with the document, and padding is dark."""
     with np.load(run_example(name) / "000000.npz") as shard:
         tokens, segments = shard["data"], shard["segment_ids"]
     documents = np.cumsum(tokens.ravel() == SEPARATOR).reshape(tokens.shape) - (tokens == SEPARATOR)
@@ -132,14 +132,14 @@ def draw_packed_tokens(name: str) -> None:
 
 
 def draw_dataset_mixing(name: str) -> None:
-    """A square for each document in the order of the mix: web, books, code."""
+    """Draw a square for each document in the order of the mix: web, books, code."""
     lines = [line for path in sorted(run_example(name).glob("*.jsonl")) for line in path.read_text().splitlines()]
     kinds = [("web", "books", "code").index(json.loads(line)["collection"]) for line in lines[:560]]
     save(name, PALETTE[np.array(kinds).reshape(-1, 56)], zoom=10)
 
 
 def draw_table_cleaning(name: str) -> None:
-    """The first rows of the CSV file and of the clean table."""
+    """Draw the first rows of the CSV file and of the clean table."""
     import pandas as pd
 
     clean = pd.concat(pd.read_parquet(path) for path in sorted(run_example(name).glob("*.parquet")))
@@ -154,20 +154,20 @@ def draw_table_cleaning(name: str) -> None:
 
 
 def draw_three_models(name: str) -> None:
-    """The report, whose table of stages has the memory of each."""
+    """Draw the report, whose table of stages has the memory of each."""
     run_example(name, "--report", "report.json")
     command = f"stagepipe run examples/{name}/{name}.yaml"
     print_text(name, Text(f"$ {command}", "bold"), render_brief(from_json(Path("report.json").read_bytes())))
 
 
 def draw_script(name: str) -> None:
-    """What a script of examples/ prints."""
+    """Draw the output of a script of examples/."""
     path = f"examples/{name}.py"
     print_text(name, Text(f"$ python {path}", "bold"), run(sys.executable, ROOT / path))
 
 
 def to_colors(values: np.ndarray) -> np.ndarray:
-    """Colors from dark blue over green to yellow, between the 2nd and the 98th percentile."""
+    """Return colors from dark blue over green to yellow, between the 2nd and the 98th percentile."""
     low, high = np.percentile(values, [2, 98])
     share = ((values - low) / (high - low)).clip(0, 1)
     stops = np.array([(26, 20, 70), (33, 110, 130), (90, 190, 110), (250, 230, 70)])

@@ -1,10 +1,10 @@
-"""Draw docs/pictures/report.svg: the report of a real run, and what the fixes that the verdicts offer bring.
+"""Draw docs/pictures/report.svg: the report of a real run, and the effect of the fixes that the verdicts offer.
 
     python -m scripts.draw_report
 
-The run fetches 400 photographs from a server on this machine, which answers after 25 ms, as an object store does, and
-makes thumbnails of them. Its verdict must offer a fix, and each fix must gain: on a machine whose CPUs are busy with
-other programs there may be none. Look at the picture afterwards:
+The run fetches 400 photographs from a server on this machine, which answers after 25 ms, like an object store, and
+makes thumbnails of them. Its verdict must offer a fix, and each fix must gain; there may be none on a machine whose
+CPUs are busy with other programs. Look at the picture afterwards:
 
     chromium --headless --screenshot=report.png --window-size=1200,1000 docs/pictures/report.svg
 """
@@ -92,7 +92,7 @@ class SlowStore(SimpleHTTPRequestHandler):
 
 
 def main() -> None:
-    """Run until no verdict offers more, at most four times, and draw it."""
+    """Run until no verdict offers a fix, at most four times, and draw the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=PICTURE)
     out: Path = parser.parse_args().out
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def follow_verdicts(folder: Path) -> list[tuple[str, Report]]:
-    """Run the pipeline as it is, then with each verdict's fix; the overrides and the report of each run."""
+    """Run the pipeline unchanged, then with each verdict's fix; return the overrides and the report of each run."""
     write_pipeline(folder)
     with serve(folder) as environment:
         runs = [("", run(folder, environment))]
@@ -141,12 +141,12 @@ def serve(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def make_handler(folder: Path) -> Callable[..., SlowStore]:
-    """The handler of requests for files in `folder`."""
+    """Return the handler of requests for files in `folder`."""
     return lambda *request: SlowStore(*request, directory=str(folder))
 
 
 def run(folder: Path, environment: dict[str, str], *overrides: str) -> Report:
-    """Run the pipeline; its report."""
+    """Run the pipeline; return its report."""
     command = [str(Path(sys.executable).with_name("stagepipe")), *COMMAND[1:], *overrides, "--report", "report.json"]
     subprocess.run([*command, "--quiet"], cwd=folder, env=environment, check=True, timeout=TIMEOUT_S)
     return from_json((folder / "report.json").read_bytes())

@@ -1,4 +1,4 @@
-"""Draw docs/pictures/top.svg and trace.svg: what `stagepipe top` shows of a real run, and a part of the run's trace.
+"""Draw docs/pictures/top.svg and trace.svg: `stagepipe top` during a real run, and a part of the run's trace.
 
     python -m scripts.draw_run
 
@@ -30,11 +30,11 @@ from stagepipe.runtime import find_runs
 
 PICTURES = ROOT / "docs" / "pictures"
 WIDTH = 118  # characters
-ROUNDS = 4  # the photographs are fetched so often, such that the run takes some 20 s
+ROUNDS = 4  # fetches of each photograph, so that the run takes about 20 s
 WARM_UP_S = 5.0
 SHOWN_MS = 100.0  # of the trace, from its middle
 MIN_MS = 0.1  # shorter slices are left out
-CHARACTER_MS = 0.65  # how much of the axis a letter of a label takes
+CHARACTER_MS = 0.65  # width of a label's letter on the axis
 TOUCH_MS = 0.0005  # slices that overlap by less follow each other: times are rounded
 COLOURS = {"stage": "#4477aa", "hop": "#ccbb44", "wait": "#e8e8e8", "item": "#bbccee", "consumer": "#bbccee"}
 
@@ -42,7 +42,7 @@ Event = dict[str, Any]
 
 
 def main() -> None:
-    """Run the pipeline once, look at it while it goes, and draw the look and the trace."""
+    """Run the pipeline once, record its state during the run, and draw that state and the trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=PICTURES)
     out: Path = parser.parse_args().out
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def draw_top(pid: int, path: Path) -> None:
-    """Save what `stagepipe top` shows of the run of process `pid`, over two seconds after a warm-up."""
+    """Save the output of `stagepipe top` for the run of process `pid`, over two seconds after a warm-up."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (runs := [run for run in find_runs().runs if run.pid == pid]):
         if time.monotonic() > deadline:
@@ -83,7 +83,7 @@ def draw_top(pid: int, path: Path) -> None:
 
 
 def draw_trace(events: list[Event], path: Path) -> None:
-    """Draw the middle of a trace as a viewer does: a track for each process, slices, and an arrow for each message."""
+    """Draw the middle of a trace like a viewer: a track for each process, slices, and an arrow for each message."""
     import matplotlib.pyplot as plt
 
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
@@ -105,7 +105,7 @@ def draw_trace(events: list[Event], path: Path) -> None:
 
 
 def draw_track(axes: Any, row: int, begin: float, slices: list[Event]) -> None:
-    """Draw the slices of a process: outer ones above those inside them."""
+    """Draw the slices of a process: outer slices above their inner slices."""
     ends: list[float] = []
     for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
         start, end = (event["ts"] - begin) / 1000, (event["ts"] - begin + event["dur"]) / 1000

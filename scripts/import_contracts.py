@@ -1,4 +1,4 @@
-"""A contract for import-linter: a folder's `__init__` is its interface, and other folders import nothing past it."""
+"""A contract for import-linter: other folders import only from a folder's `__init__`, its interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class InterfaceContract(Contract):
-    """A module may import another one only if the folder that holds the imported module holds the importer too.
+    """A module may import another one only if the folder of the imported module also contains the importer.
 
     `stagepipe.engine.local` may import `stagepipe.transport`, but not `stagepipe.transport.codec`.
     `exempt` lists importers that the contract does not bind.
@@ -31,7 +31,7 @@ class InterfaceContract(Contract):
         return ContractCheck(kept=not past, metadata={"past": details})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Print each import that goes past an interface, and the interface to import from."""
+        """Print each import that bypasses an interface, and the interface to import from."""
         for importer, imported, details in check.metadata["past"]:
             for detail in details:
                 output.print_error(f"{importer}:{detail['line_number']}: {detail['line_contents']}")
@@ -39,7 +39,7 @@ class InterfaceContract(Contract):
 
 
 def find_interface(importer: str, imported: str) -> str:
-    """The longest prefix of `imported` whose parent folder holds `importer`.
+    """Return the longest prefix of `imported` whose parent folder contains `importer`.
 
     >>> find_interface("stagepipe.engine.local", "stagepipe.transport.packet")
     'stagepipe.transport'

@@ -2,7 +2,7 @@
 
     python scripts/make_audio.py --count 200 --out data/audio --seed 17
 
-Writes OUT/00001.wav ... The same arguments make the same files; files that exist are made again. Requires the `audio`
+Writes OUT/00001.wav ... The same arguments make the same files; existing files are overwritten. Requires the `audio`
 extra.
 """
 
@@ -19,7 +19,7 @@ TONES = (100.0, 3_000.0)  # hertz
 
 
 def make_recording(rng: np.random.Generator, rate: int) -> np.ndarray:
-    """A tone that goes from one frequency to another, with a little noise: float32 samples between -1 and 1."""
+    """Return a tone that goes from one frequency to another, with a little noise: float32 samples between -1 and 1."""
     seconds = rng.uniform(*SECONDS)
     first, last = rng.uniform(*TONES, size=2)
     times = np.arange(int(seconds * rate)) / rate
@@ -29,7 +29,7 @@ def make_recording(rng: np.random.Generator, rate: int) -> np.ndarray:
 
 
 def make(out: Path, count: int, seed: int) -> str:
-    """Make the files; return one line that says what was done."""
+    """Make the files; return one line about the result."""
     import soundfile
 
     out.mkdir(parents=True, exist_ok=True)

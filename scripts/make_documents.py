@@ -3,7 +3,7 @@
     python scripts/make_documents.py --count 4000 --out data/documents --seed 17
 
 Writes OUT/web.jsonl, OUT/books.jsonl and OUT/code.jsonl, with 70, 10 and 20 % of the documents. A line is an object
-with `collection`, `number` and `text`. The same arguments make the same files; files that exist are made again.
+with `collection`, `number` and `text`. The same arguments make the same files; existing files are overwritten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LENGTHS = (20, 200)  # words
 
 
 def make(out: Path, count: int, seed: int) -> str:
-    """Make the files; return one line that says what was done."""
+    """Make the files; return one line about the result."""
     out.mkdir(parents=True, exist_ok=True)
     for name, share in SHARES.items():
         draw = random.Random(f"{seed}/{name}")

@@ -1,4 +1,4 @@
-"""Make the images of the demo: JPEG files, cut at random from the photographs that scikit-image and scikit-learn ship.
+"""Make the images of the demo: JPEG files, random crops of the photographs in scikit-image and scikit-learn.
 
     python scripts/make_images.py --count 2000 --out data/images --seed 17
 
@@ -32,14 +32,14 @@ PHOTOS = (
     ("sklearn", "china.jpg"),
     ("sklearn", "flower.jpg"),
 )
-SIDES = (200, 420)  # pixels; typical of a training set that its download script has resized
+SIDES = (200, 420)  # pixels; typical of a training set after its download script has resized it
 QUALITIES = (70, 95)
 MANIFEST = "manifest.json"
 REQUIREMENTS = {"skimage": "scikit-image>=0.22", "sklearn": "scikit-learn>=1.4"}
 
 
 def photo_paths() -> list[Path]:
-    """The paths of the photographs in the packages. Exit if a package or a file is missing."""
+    """Return the paths of the photographs in the packages. Exit if a package or a file is missing."""
     paths = []
     for package, name in PHOTOS:
         spec = importlib.util.find_spec(package)
@@ -53,7 +53,7 @@ def photo_paths() -> list[Path]:
 
 
 def crop(photo: Any, draw: random.Random) -> Any:
-    """A random crop of a PIL image, at most as large as the image."""
+    """Return a random crop of a PIL image, at most as large as the image."""
     width, height = (min(draw.randint(*SIDES), side) for side in photo.size)
     left, top = draw.randint(0, photo.width - width), draw.randint(0, photo.height - height)
     return photo.crop((left, top, left + width, top + height))
@@ -72,7 +72,7 @@ def cut(path: Path, folder: Path, count: int, seed: int) -> None:
 
 
 def is_made(out: Path, wanted: dict[str, int]) -> bool:
-    """Whether an earlier call with the same arguments finished. The manifest is written last."""
+    """Whether an earlier call with the same arguments has finished. The manifest is written last."""
     try:
         manifest = json.loads((out / MANIFEST).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -81,7 +81,7 @@ def is_made(out: Path, wanted: dict[str, int]) -> bool:
 
 
 def make(out: Path, count: int, seed: int) -> str:
-    """Make the images unless they exist; return one line that says what was done."""
+    """Make the images unless they exist; return one line about the result."""
     wanted = {"count": count, "seed": seed}
     if is_made(out, wanted):
         return f"{out}: {count} images are there already"

@@ -1,7 +1,7 @@
 """Writes `stagepipe/api/options.py`: the options of the Python builder, from the keys of the specs.
 
 python scripts/make_options.py          # write the file
-python scripts/make_options.py --check  # fail if it is not what would be written
+python scripts/make_options.py --check  # fail if the file is out of date
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _make_option(key: KeyField) -> str:
 
 
 def _format_types(key: KeyField) -> Iterator[str]:
-    """Yield the types of a key as source code, without None: an option that is not given is left out."""
+    """Yield the types of a key as source code, without None: an omitted option is left out."""
     for member in key.types:
         if get_origin(member) is Literal:
             values = ", ".join(f'"{value}"' for value in get_args(member))

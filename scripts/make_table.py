@@ -1,9 +1,9 @@
-"""Make the table of an example: measurements of sensors as CSV, with the mistakes that real ones have.
+"""Make the table of an example: measurements of sensors as CSV, with typical mistakes.
 
     python scripts/make_table.py --count 20000 --out data/table --seed 17
 
-Writes OUT/measurements.csv: some rows come twice, some temperatures are missing, impossible or in Fahrenheit, some
-names have spaces around them. The same arguments make the same file.
+Writes OUT/measurements.csv: some rows are repeated, some temperatures are missing, impossible or in Fahrenheit, and
+some names have spaces around them. The same arguments make the same file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPEATED, MISSING, IMPOSSIBLE, FAHRENHEIT, SPACES = 0.03, 0.05, 0.02, 0.25, 0.1
 
 
 def make_rows(count: int, seed: int) -> Iterator[tuple[str, str, str, str]]:
-    """`count` rows in the order of `COLUMNS`."""
+    """Yield `count` rows in the order of `COLUMNS`."""
     draw = random.Random(seed)
     row = ("", "", "", "")
     for minute in range(count):
@@ -41,7 +41,7 @@ def make_rows(count: int, seed: int) -> Iterator[tuple[str, str, str, str]]:
 
 
 def make(out: Path, count: int, seed: int) -> str:
-    """Make the file; return one line that says what was done."""
+    """Make the file; return one line about the result."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "measurements.csv"
     with path.open("w", newline="", encoding="utf-8") as file:

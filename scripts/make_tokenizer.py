@@ -3,7 +3,8 @@
     python scripts/make_tokenizer.py --out data/text
 
 Writes OUT/tokenizer.json (byte-level BPE, 2,000 tokens) and OUT/texts/<module>.txt, one file per module. The same
-Python makes the same files. A second call finds them and does nothing. Requires `pip install 'tokenizers>=0.20'`.
+version of Python makes the same files. A second call finds them and does nothing. Requires `pip install
+'tokenizers>=0.20'`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_TEXT_CHARS = 20_000  # longer docstrings add nothing to a vocabulary this sm
 
 
 def docstrings(path: Path) -> str:
-    """All docstrings of a Python file."""
+    """Return all docstrings of a Python file."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
@@ -39,7 +40,7 @@ def write_texts(folder: Path) -> list[str]:
 
 
 def train(texts: list[str], out: Path) -> None:
-    """Train a byte-level BPE tokenizer like that of GPT-2, with a padding token."""
+    """Train a byte-level BPE tokenizer like GPT-2's, with a padding token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -56,9 +57,9 @@ def train(texts: list[str], out: Path) -> None:
 
 
 def make(out: Path) -> str:
-    """Write the texts and train the tokenizer, unless it exists; return one line that says what was done."""
+    """Write the texts and train the tokenizer, unless it exists; return one line about the result."""
     target = out / "tokenizer.json"
-    if target.is_file():  # it is written last
+    if target.is_file():  # the tokenizer is written last
         return f"{target} is there already"
     texts = write_texts(out / "texts")
     train(texts, target)

@@ -1,9 +1,9 @@
-"""Make the videos of an example: MP4 files in which a bright square moves over a dark background.
+"""Make the videos of an example: MP4 files with a bright square that moves over a dark background.
 
     python scripts/make_videos.py --count 20 --out data/videos --seed 17
 
 Writes OUT/00001.mp4 ...: 30 to 90 frames of 128 x 96 pixels, 30 frames a second. The same arguments make the same
-files with the same release of FFmpeg; files that exist are made again. Requires the `video` extra.
+files with the same release of FFmpeg; existing files are overwritten. Requires the `video` extra.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIDE = 16  # pixels of the square
 
 
 def make_frames(rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """The frames of one video: uint8 arrays of shape (HEIGHT, WIDTH, 3)."""
+    """Yield the frames of one video: uint8 arrays of shape (HEIGHT, WIDTH, 3)."""
     color = rng.integers(128, 256, 3, np.uint8)
     start, stop = rng.uniform(0, [HEIGHT - SIDE, WIDTH - SIDE], (2, 2))
     for progress in np.linspace(0, 1, rng.integers(*FRAMES)):
@@ -31,7 +31,7 @@ def make_frames(rng: np.random.Generator) -> Iterator[np.ndarray]:
 
 
 def write_video(path: Path, frames: Iterator[np.ndarray]) -> None:
-    """Encode frames as MPEG-4, which every build of FFmpeg has."""
+    """Encode frames as MPEG-4, which every build of FFmpeg supports."""
     import av
 
     with av.open(path, "w") as container:
@@ -43,7 +43,7 @@ def write_video(path: Path, frames: Iterator[np.ndarray]) -> None:
 
 
 def make(out: Path, count: int, seed: int) -> str:
-    """Make the files; return one line that says what was done."""
+    """Make the files; return one line about the result."""
     out.mkdir(parents=True, exist_ok=True)
     for number in range(1, count + 1):
         write_video(out / f"{number:05d}.mp4", make_frames(np.random.default_rng([seed, number])))

@@ -7,7 +7,7 @@ from scipy.signal import spectrogram
 
 
 def log_spectrogram(recording: dict[str, Any], window_s: float = 0.025, step_s: float = 0.01) -> np.ndarray:
-    """The logarithm of the power in each window: float32 of shape (windows, frequencies)."""
+    """Return the logarithm of the power in each window: float32 of shape (windows, frequencies)."""
     rate = recording["sample_rate"]
     window, step = round(window_s * rate), round(step_s * rate)
     _, _, power = spectrogram(recording["samples"], rate, nperseg=window, noverlap=window - step)

@@ -16,7 +16,7 @@ mix = defer(
     sources.mix,
     [defer(sources.jsonl, f"{DOCUMENTS}/{name}.jsonl") for name in WEIGHTS],
     weights=list(WEIGHTS.values()),
-    until="all_exhausted",  # the books, which are few, come several times
+    until="all_exhausted",  # the few books are repeated
     shuffle=True,  # each collection, in a new order each time
 )
 builder = (

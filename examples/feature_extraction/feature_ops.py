@@ -7,7 +7,7 @@ from torch import nn
 class Backbone(nn.Sequential):
     """A small network with random weights: float32 (images, 3, height, width) to (images, size).
 
-    The weights depend on the seed alone, so that they are the same in every worker and after a resume.
+    The weights depend only on the seed, so that they are the same in every worker and after a resume.
     """
 
     def __init__(self, seed: int, size: int = 64) -> None:

@@ -6,7 +6,7 @@ LOWEST, HIGHEST = -60, 60  # degrees Celsius that a sensor can measure
 
 
 def to_types(table: pd.DataFrame) -> pd.DataFrame:
-    """Names without spaces, times and numbers as such; a missing number is NaN."""
+    """Strip names, and parse times and numbers; a missing number becomes NaN."""
     return table.assign(
         time=pd.to_datetime(table["time"]),
         sensor=table["sensor"].str.strip(),
@@ -15,6 +15,6 @@ def to_types(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_celsius(table: pd.DataFrame) -> pd.DataFrame:
-    """All temperatures in degrees Celsius; those that no sensor can measure become NaN."""
+    """Convert all temperatures to degrees Celsius; values that no sensor can measure become NaN."""
     celsius = table["temperature"].where(table["unit"] == "C", (table["temperature"] - 32) / 1.8)
     return table.assign(temperature=celsius.where(celsius.between(LOWEST, HIGHEST))).drop(columns="unit")

@@ -17,7 +17,7 @@ builder = (
     from_source(defer(sources.files, f"{IMAGES}/**/*.jpg", read=True))
     .map_field("data", defer(image.Decode), name="decode")
     .map_field("data", defer(image.Resize, SIZE, fit="contain", interpolation="lanczos"), name="resize", fuse=True)
-    .sink(defer(sinks.images, OUT, field="data", quality=85, overwrite=True))  # encodes in a process of its own
+    .sink(defer(sinks.images, OUT, field="data", quality=85, overwrite=True))  # encodes in its own process
     .with_options(name="thumbnails")
 )
 
