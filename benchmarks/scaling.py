@@ -7,7 +7,7 @@
     sizes   items grow to 64 times their size, and so does the wait of their upload
     models  one model becomes slow, then fast again while another one becomes slow
     cache   the first half of the items wait long in the reader, the second half do not
-    other   another program computes in two processes for a third of the time, beside a stage that computes
+    other   another program computes in two processes for a third of the time, and a stage computes too
 
 Stages wait, as for a network, a disk or a GPU, because two CPUs cannot show more parallel computing. A stage with a
 variable number has 1 to 4 workers. Contestants:

@@ -4,7 +4,7 @@
 
 A row is a number, a short text and a float32 vector of 512: 2 kB. All contestants make the same rows from an array in
 memory, and write them with the same compression: snappy takes little of the time, gzip most of it. Each turn is a new
-process; the contestants take turns in a different order every round. The time is that of one write: for stagepipe from
+process; the contestants take turns in a different order every round. The time covers one write: for stagepipe from
 the start of its workers to the last record of its journal on the disk (fsync); Ray is initialized before, and neither
 Ray nor pyarrow waits for the disk. CPU is the time of the process and all its descendants. The rows of all contestants
 are read back and compared.

@@ -15,7 +15,7 @@ figure is taken in a fresh process; the calls run in a process that makes the ge
     call, torch unused  the same in a worker that was forked from a server with torch and has not used it
     call, draws         seeded, and the stage draws from `random`
     call, draws NumPy   seeded, and the stage draws from `numpy.random`
-    call, eager         seeded before each item, where a function of the generators was imported before
+    call, eager         seeded before each item, because a function of the generators was imported before
     inline, two stages  all CPU time per item in an inline run of a source and two stages
     inline, a stage     the additional time of each further stage: the slope from one stage to four
     three fused stages  three of `call, seeded` in one process
@@ -68,7 +68,7 @@ def _draw(item: Any) -> Any:
 
 
 def _draw_numpy(item: Any) -> Any:
-    np.random.random()  # noqa: NPY002 - what is measured
+    np.random.random()  # noqa: NPY002 - the measured call
     return item
 
 

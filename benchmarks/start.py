@@ -51,7 +51,7 @@ _MAX_TORCH_RATIO = 1.3
 
 def import_torch(started_ns: int) -> dict[str, float]:
     """Import torch, as each worker would without a server."""
-    import torch  # noqa: F401 - what is measured
+    import torch  # noqa: F401 - the measured import
 
     return {"s": _since(started_ns)}
 

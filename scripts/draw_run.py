@@ -2,7 +2,7 @@
 
     python -m scripts.draw_run
 
-The run is that of `scripts.draw_report`, with two workers that fetch. Look at the pictures afterwards.
+The run is the one of `scripts.draw_report`, with two workers that fetch. Look at the pictures afterwards.
 """
 
 from __future__ import annotations

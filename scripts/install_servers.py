@@ -23,7 +23,7 @@ _DEADLINE_S = 900.0
 
 
 def main() -> int:
-    """Install what is missing. The exit status is 0 even if nothing could be installed."""
+    """Install the missing servers. The exit status is 0 even if nothing could be installed."""
     lacking = {program: package for program, package in _PACKAGES.items() if shutil.which(program) is None}
     if not lacking:
         print(f"all there: {', '.join(_PACKAGES)}")

@@ -413,14 +413,14 @@ class _RayQueues:
         return caller
 
     def _compute(self, ready: float, time_s: float, speeds: list[float]) -> tuple[float, int]:
-        """Run a block on the CPU that is free first; return when it ended, and its node."""
+        """Run a block on the CPU that is free first; return its end time and its node."""
         while True:
             free, node = heapq.heappop(self._cpus)
             self._links[node] = arrived = max(self._links[node], ready) + self._link_s
             finished = max(arrived, free) + time_s / speeds[node]
             if node == 0 and finished > self._lost_at_s:
                 ready = max(ready, self._lost_at_s + _DETECTION_S)
-                continue  # the block goes to another node, and this CPU does not come back
+                continue  # the block goes to another node, and this CPU is lost
             heapq.heappush(self._cpus, (finished, node))
             return finished, node
 
@@ -434,7 +434,7 @@ class _IslandQueues:
         self._links = [0.0] * cluster.nodes
         self._cpus_per_node = cluster.cpus_per_node
         self._cpus = [(0.0, number % cluster.nodes, 0.0) for number in range(cluster.cpus)]
-        """When each is free, its node, and when it asked for its next block."""
+        """For each CPU: when it is free, its node, and when it asked for its next block."""
         self._lost_at_s = lost_at_s
 
     def run(self, shares: list[list[float]], *, keeps_output: bool) -> float:
@@ -462,7 +462,7 @@ class _IslandQueues:
 
 
 _ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000: 128, 38_500_000: 48}
-"""Some seconds of each; as many items as fill whole blocks of 64, where blocks hold as many."""
+"""Some seconds for each size; enough items to fill whole blocks of 64, if blocks hold that many."""
 HELD_OUT_BYTES: Final = 1_200_000
 _ENGINES: Final = {"local": "local", "engine: ray": "ray"}
 _MEASURED_PART: Final = (0.2, 0.8)

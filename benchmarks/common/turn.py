@@ -87,7 +87,7 @@ def run_turn(
 
 
 def find_python(root: Path) -> str:
-    """Return this interpreter, or that of another checkout."""
+    """Return this interpreter, or the interpreter of another checkout."""
     return sys.executable if root == ROOT else str(root / ".venv" / "bin" / "python")
 
 

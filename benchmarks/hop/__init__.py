@@ -45,8 +45,8 @@ def touch(item: Item) -> None:
 def check(item: Item, expected: Image, number: int, *, filled: bool) -> None:
     """Raise AssertionError unless this is item `number` and its image is right.
 
-    If `filled`, every byte must equal that of `expected`. Otherwise only the first byte was written: the lowest byte of
-    the number.
+    If `filled`, every byte must equal the byte of `expected`. Otherwise only the first byte was written: the lowest
+    byte of the number.
     """
     image = as_array(item["image"])
     assert item["id"] == number, f"received item {item['id']}, expected item {number}"
@@ -107,7 +107,7 @@ class Filled:
 
 
 DICTS = {"two numbers": {}, "two numbers, array of 0 B": {"image": np.zeros(0, np.uint8)}}
-"""What the small dicts hold beside their numbers, by kind."""
+"""The additional content of the small dicts, by kind."""
 
 
 class Dicts:

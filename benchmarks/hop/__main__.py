@@ -358,7 +358,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _preload_fork_server(names: list[str]) -> None:
-    """Let the fork server, which has no threads, import what the peers' processes need."""
+    """Let the fork server, which has no threads, import the modules of the peers' processes."""
     modules = ["benchmarks.hop.peers"]
     if any(name.startswith("DataLoader") for name in names):
         modules.append("benchmarks.common.torch_parts")

@@ -139,7 +139,7 @@ def spdl_threads_per_batch(job: Job, workers: int) -> Iterator[Item]:
 
 
 def spdl_subprocess(job: Job, workers: int, *, per_batch: bool = False) -> Iterator[Item]:
-    """The spdl_threads in a subprocess, whose arrays come back in a pool of shared memory."""
+    """Threads in a subprocess, whose arrays come back in a pool of shared memory."""
     from spdl.pipeline import SharedMemorySegmentPool, run_pipeline_in_subprocess
 
     config = _describe_spdl(job, workers, per_batch=per_batch).add_sink(_SPDL_BUFFER).get_config()
@@ -153,7 +153,7 @@ def spdl_subprocess_per_batch(job: Job, workers: int) -> Iterator[Item]:
 
 
 def spdl_processes(job: Job, workers: int) -> Iterator[Item]:
-    """A pool of worker spdl_processes for all steps and the batch: `to(ProcessPoolExecutorConfig)`."""
+    """A pool of worker processes for all steps and the batch: `to(ProcessPoolExecutorConfig)`."""
     from spdl.pipeline import PipelineBuilder
     from spdl.pipeline.defs import ProcessPoolExecutorConfig
 
@@ -166,7 +166,7 @@ def spdl_processes(job: Job, workers: int) -> Iterator[Item]:
 
 
 def spdl_processes_per_batch(job: Job, workers: int) -> Iterator[Item]:
-    """Worker spdl_processes, each of which makes a whole batch in one call."""
+    """Worker processes, each of which makes a whole batch in one call."""
     from spdl.pipeline import PipelineBuilder
     from spdl.pipeline.defs import ProcessPoolExecutorConfig
 
@@ -208,7 +208,7 @@ def grain_processes(job: Job, workers: int) -> Iterator[Item]:
     dataset: Any = grain.MapDataset.source(range(job.count)).map(Process(job.name))
     if job.batch:
         dataset = dataset.batch(job.batch, **({"batch_fn": job.collate} if job.has_own_collate else {}))
-    # Its documentation: no threads for data in memory. An element is a batch, of which few are to be read ahead.
+    # As documented: no threads for data in memory. An element is a batch, so only a few should be read ahead.
     threads = _READ_THREADS if job.reads_files else 0
     reading = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=_BUFFER if threads else 0)
     options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=_BUFFER)

@@ -1,6 +1,6 @@
-"""The jobs: what is read, the steps of an item, and its batch. Every framework runs the same functions. Pure but files.
+"""The jobs: the data, the steps of an item, and its batch. Every framework runs the same functions. Only file I/O.
 
-A step is a function of one item, or a class whose instances are one: it is made once in each process that needs it.
+A step is a function of one item, or a class with callable instances: it is made once in each process that needs it.
 The steps draw no random numbers, so that each framework must deliver the same samples.
 """
 
@@ -55,18 +55,18 @@ class Job:
     has_own_collate: bool = False
     """Whether `collate` does more than stack."""
     prepare: Callable[[], Any] = lambda: None
-    """Loads what lies in memory. A framework that forks calls it before, so that its workers share the pages."""
+    """Loads the data in memory. A framework that forks calls it first, so that its workers share the pages."""
     reads_files: bool = False
     pool_chunk: int = 1
-    """Items or batches that a pool sends to a worker at once: more than one where they are small and cheap."""
+    """Items or batches that a pool sends to a worker at once: more than one if they are small and cheap."""
     window: int = 1
-    """How many times as long as for other jobs the measured time is: longer where few items a second come in bursts."""
+    """Factor for the measuring time: larger if few items per second arrive in bursts."""
     is_dataset: bool = False
-    """Whether all steps are cheap, so that a dataset's `__getitem__` takes them, as DataLoader's does."""
+    """Whether all steps are cheap, so that a dataset's `__getitem__` runs them, as in DataLoader."""
 
     @property
     def ranges(self) -> list[range]:
-        """The indices of each batch, for a framework whose workers make the batches."""
+        """Return the indices of each batch, for a framework whose workers make the batches."""
         begins = range(0, self.count, self.batch)
         return [range(begin, min(begin + self.batch, self.count)) for begin in begins]
 
@@ -111,7 +111,7 @@ def shrink(item: Item) -> Item:
 
 
 class Save:
-    """Writes each image to a file of its own, in a temporary folder that the turn removes."""
+    """Writes each image to its own file, in a temporary folder that the turn removes."""
 
     def __init__(self) -> None:
         """Find the folder."""
@@ -119,7 +119,7 @@ class Save:
         self._folder.mkdir(exist_ok=True)
 
     def __call__(self, item: Item) -> Item:
-        """Write the file. What goes on is the number."""
+        """Write the file, and return only the number."""
         np.savez(self._folder / f"{item['index']}.npz", image=item["image"])
         return {"index": item["index"], "pixels": item["image"][::32, ::32].copy()}
 
@@ -205,11 +205,11 @@ def _fill(like: NDArray[Any], fill: Callable[[NDArray[np.float32]], Any]) -> NDA
 
 
 NUMPY_EMPTY = "STAGEPIPE_PEERS_NUMPY_EMPTY"
-"""An environment variable, for stagepipe with functions that do not know of it."""
+"""An environment variable that lets stagepipe run the functions without `stagepipe.empty`."""
 
 
 def _make_empty(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Use `stagepipe.empty` where stagepipe is imported, unless NUMPY_EMPTY is set; `numpy.empty` elsewhere."""
+    """Use `stagepipe.empty` if stagepipe is imported, unless NUMPY_EMPTY is set; otherwise `numpy.empty`."""
     stagepipe = None if os.environ.get(NUMPY_EMPTY) else sys.modules.get("stagepipe")
     array: NDArray[np.float32] = (stagepipe.empty if stagepipe else np.empty)(shape, np.float32)
     return array
@@ -304,7 +304,7 @@ _steps_lock = threading.Lock()
 
 
 def make_steps(name: str) -> tuple[Step, ...]:
-    """Return a job's steps, made once in a process, whatever the number of its threads."""
+    """Return a job's steps, made once per process, for any number of threads."""
     with _steps_lock:
         return _make_steps_once(name)
 
@@ -318,12 +318,12 @@ class Process:
     """All of a job's work on one sample, for a framework whose workers do everything. Small when pickled."""
 
     def __init__(self, name: str) -> None:
-        """Steps that are classes are made at the first call, in the worker."""
+        """Create no step yet: the first call, in the worker, creates steps that are classes."""
         self._name = name
         self._steps: tuple[Step, ...] | None = None
 
     def __call__(self, index: int) -> Item:
-        """Read the item of an index, and take all steps."""
+        """Read the item of an index, and run all steps."""
         item = JOBS[self._name].read(index)
         if self._steps is None:
             self._steps = make_steps(self._name)
@@ -336,7 +336,7 @@ class MakeBatch:
     """All work on a batch of indices, for a framework whose workers make the batches. Small when pickled."""
 
     def __init__(self, name: str) -> None:
-        """`name` is that of the job."""
+        """`name` is the name of the job."""
         self._process = Process(name)
         self._name = name
 
@@ -357,5 +357,5 @@ class Samples:
         return self._count
 
     def __getitem__(self, index: int) -> Item:
-        """Read a sample and take all steps."""
+        """Read a sample and run all steps."""
         return self._process(index)

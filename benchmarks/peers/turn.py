@@ -1,7 +1,7 @@
-"""A turn of one framework with one job, in a process of its own: `run_turn("benchmarks.peers.turn", ...)`.
+"""A turn of one framework with one job, in a separate process: `run_turn("benchmarks.peers.turn", ...)`.
 
-A timed turn takes batches for some seconds, or until the data ends. An inspected one is not timed: it takes a few
-batches to compare them with those of the plain loop, then runs the job while its parent samples its memory.
+A timed turn takes batches for some seconds, or until the data ends. An inspected turn is not timed: it takes a few
+batches to compare them with the plain loop's, then runs the job while its parent samples its memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from benchmarks.common.turn import CpuMeter, answer_turn
 from benchmarks.peers.jobs import JOBS, Item, Job
 
 PADDED = "tokens"
-"""The field that a batch pads with 0. How far depends on the batch's other samples, so it is cut from a sample."""
+"""The field that a batch pads with 0. The padding depends on the batch's other samples, so it is cut from a sample."""
 
 
 def digest_batches(batches: Iterable[Item]) -> dict[str, int]:
-    """Return the number of samples, and three CRC-32.
+    """Return the number of samples, and three CRC-32 values.
 
-    `forms` is of the names, dtypes and shapes of each sample. `samples` has their bytes too. Both are of the samples
-    sorted, whatever their order. `batches` is of whole batches (names, dtypes, shapes, bytes) in order.
+    `forms` covers the names, dtypes and shapes of each sample, `samples` also their bytes. Both sort the samples, so
+    their order does not matter. `batches` covers whole batches (names, dtypes, shapes, bytes) in order.
     """
     forms, samples, in_order = [], [], 0
     for batch in batches:
@@ -49,7 +49,7 @@ def digest_batches(batches: Iterable[Item]) -> dict[str, int]:
 
 
 def find_difference(own: dict[str, int], reference: dict[str, int], *, is_ordered: bool, own_pixels: bool) -> str:
-    """Return what differs from the plain loop's, or ""."""
+    """Return the differences from the plain loop, or ""."""
     meanings = {"inspected": "another number of samples", "forms": "other names, dtypes or shapes"}
     if not own_pixels:
         meanings["samples"] = "other samples"
@@ -59,7 +59,7 @@ def find_difference(own: dict[str, int], reference: dict[str, int], *, is_ordere
 
 
 def split_batch(arrays: dict[str, NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the samples of a batch, or a single item as it is. Padding is cut."""
+    """Yield the samples of a batch, or a single item unchanged. Padding is cut."""
     if not arrays["index"].ndim:
         yield arrays
         return
@@ -85,14 +85,14 @@ _WARM_UP_S = 0.5
 _MIN_WARM_UP_BATCHES = 4
 _MEMORY_S = 1.5
 _ENOUGH_BATCHES = 34
-"""In six rounds 204, enough for a 99th percentile."""
+"""204 in six rounds, enough for a 99th percentile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a turn measures. `started_s`: the clock (`time.monotonic`) when its process was started.
+    """The settings of a turn. `started_s`: the clock (`time.monotonic`) when its process was started.
 
-    A timed turn measures for `min_s`, and up to `max_s` where that is not enough for a percentile of its waits.
+    A timed turn measures for `min_s`, and up to `max_s` if that is not enough for a percentile of its waits.
     """
 
     job: str
@@ -119,7 +119,7 @@ def take_turn(**keys: Any) -> dict[str, Any]:
 
 
 def _time(run: Run, request: Request) -> dict[str, Any]:
-    """Return the first item from the start of the process, Python's start and all imports included; then the rates."""
+    """Return the time to the first item, from the start of the process with all imports, and then the rates."""
     batches = run(JOBS[request.job], request.workers)
     _unfinished.append(batches)
     next(batches)
@@ -153,7 +153,7 @@ def _warm_up(batches: Iterator[Item], seconds: float) -> None:
 
 
 def _inspect(run: Run, request: Request) -> dict[str, Any]:
-    """Return the digests of a few samples, and since when the memory is that of the whole job."""
+    """Return the digests of a few samples, and the time from which the memory is the memory of the whole job."""
     job = JOBS[request.job]
     digests = digest_batches(run(replace(job, count=request.inspected), request.workers))
     gc.collect()  # a framework may end its workers only with its last object

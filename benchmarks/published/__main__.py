@@ -53,7 +53,7 @@ _PACKAGES = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure what is still missing, and print the tables."""
+    """Take the missing measurements, and print the tables."""
     options = _options(arguments)
     settings = _settings(options)
     adopt_orphans()

@@ -3,7 +3,7 @@
 Real servers in their own processes, in a temporary folder. The client is in the process of the turn.
 
 dora is a dataflow of two nodes, one of which is the process of the turn; the outputs are Arrow arrays. `dora run`
-starts both nodes. The same outputs carry the requests, and before them what the server creates next. With Ray, an actor
+starts both nodes. The same outputs carry the requests and the settings of the next arrays. With Ray, an actor
 creates the array, the object store holds it, and the caller maps it.
 
 HTTP and WebSocket are one FastAPI application under uvicorn, with the clients of http.client and of websockets. uvicorn

@@ -813,7 +813,7 @@ _MIN_OTHER_SHARE = 0.5
 """Share of the CPUs in use by other programs, from which these programs explain a run without a busy process."""
 
 _MIN_STRAGGLER_RATIO = 3.0
-"""Ratio of the mean item time of a straggler to that of the other workers of its stage."""
+"""Minimum ratio of the mean item time of a straggler to the median of the other workers of its stage."""
 
 _MIN_SLOW_ITEMS_SHARE = 0.8
 """Fraction of a straggler's items that must be slow. Below it, the worker just met a few slow items."""

@@ -93,7 +93,7 @@ class TraceData:
 
 _GAP_NS: Final = 4
 """Gap between inner slices, and before the end of the outer slice. Viewers compute in floating point: without a gap, a
-rounding error would move the end of an inner slice behind that of its outer slice."""
+rounding error would move the end of an inner slice behind the end of its outer slice."""
 
 
 class Slice(NamedTuple):

@@ -279,7 +279,7 @@ def compute_process_loads(record: RunRecord) -> tuple[ProcessLoad, ...]:
 
 
 def compute_process_busy_ns(stage: StageRecord, record: RunRecord) -> int:
-    """Return the time in the functions of a process: those of `stage` and of the stages fused into it."""
+    """Return the time in the functions of a process: of `stage` and of the stages fused into it."""
     fused_stages = [other for other in record.stages if other.fused_into == stage.name]
     if not fused_stages:
         return stage.busy_ns

@@ -307,7 +307,7 @@ class ZarrSink(FileTreeSink):
         array[...] = values
 
     def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
-        """Check the arrays of a part against those of the first, and return the final places of their chunks."""
+        """Check the arrays of a part against the first part's, and return the final places of their chunks."""
         if first_row % self.chunk_items:
             raise ValueError(
                 f"zarr: {first_row:,} rows have been written, which do not fill chunks of {self.chunk_items}; set "

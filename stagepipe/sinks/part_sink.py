@@ -260,9 +260,9 @@ class PartSink(ABC):
     appends: ClassVar[bool] = False
     """Whether the files of consecutive parts, one after the other, are a file of the format."""
     extension: ClassVar[str] = ""
-    """What the names of the shards end with, such as `.jsonl`."""
+    """The suffix of the shards' names, such as `.jsonl`."""
     part_multiple: ClassVar[int | str] = 1
-    """All parts but the last have a multiple of so many items; or the name of the argument that says how many."""
+    """All parts but the last have a multiple of this number of items; or the name of the argument with that number."""
 
     def __init__(
         self,

@@ -254,7 +254,7 @@ class ArrayStoreSource(RowArraySource):
         }
 
     def _count_kept_chunks(self, array: ArrayFile, largest: ArrayFile) -> int:
-        """Return how many chunks of an array to keep: those of all mixed blocks of `shuffle: blocks`, and one more."""
+        """Return how many chunks of an array to keep: all mixed blocks of `shuffle: blocks`, and one more."""
         chunks_in_a_block = 1
         if array.block_rows != largest.block_rows:
             chunks_in_a_block = 1 - (-largest.block_rows // array.block_rows)  # a block may begin within a chunk
@@ -514,7 +514,7 @@ class ZarrSource(ArrayStoreSource):
         self._storage_options = dict(storage_options or {})
 
     def describe_files(self) -> SourceFiles:
-        """Return what identifies the arrays, and the files of a local store: of a large one, those of its metadata."""
+        """Return the identity of the arrays and the files of a local store; for a large store, only its metadata files."""
         entries: list[tuple[str, int, int]] = []
         files: list[tuple[str, int, int]] = []
         for store in self._stores:

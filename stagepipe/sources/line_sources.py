@@ -223,7 +223,7 @@ class LineSource(ByteRangeSource):
     keeps_blank_lines = False
 
     def find_bounds(self, file: StoredFile) -> Bounds:
-        """Return where the lines of a file begin."""
+        """Return the start of each line of a file."""
         return find_line_bounds(file, keep_blank=self.keeps_blank_lines)
 
     def prepare_file(self, file: StoredFile) -> StoredFile:
@@ -368,7 +368,7 @@ class CsvSource(LineSource):
         self.index_kind = f"csv {quote} {names is None}"
 
     def find_bounds(self, file: StoredFile) -> Bounds:
-        """Return where the rows of a file begin, after its header."""
+        """Return the start of each row of a file, after its header."""
         bounds = find_line_bounds(file, keep_blank=False, quote=self._quote or None)
         return bounds[1:] if self._names is None and len(bounds) > 1 else bounds
 

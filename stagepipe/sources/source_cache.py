@@ -46,7 +46,7 @@ def open_cached_array(key: str, build: Callable[[], NDArray[np.int64]]) -> NDArr
     with contextlib.suppress(*_UNREADABLE):
         return _map_array(name)
     with _KEPT.hold(name):
-        with contextlib.suppress(*_UNREADABLE):  # another process may have built it meanwhile
+        with contextlib.suppress(*_UNREADABLE):  # another process may have built it in the meantime
             return _map_array(name)
         array = build()
         with contextlib.suppress(OSError):  # a full disk: keep the array in memory

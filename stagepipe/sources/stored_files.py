@@ -188,7 +188,7 @@ def _find_local(pattern: str, label: str) -> Iterator[StoredFile]:
     for name in _match(pattern, label, os.path.isfile):
         try:
             status = os.stat(name)  # noqa: PTH116 - of a name
-        except OSError:  # removed meanwhile
+        except OSError:  # removed in the meantime
             continue
         yield StoredFile(
             name=name,

@@ -70,7 +70,7 @@ class WebdatasetSource(ByteRangeSource):
         return decompress_into_cache(file)
 
     def find_bounds(self, file: StoredFile) -> Bounds:
-        """Return where the samples of a tar file begin."""
+        """Return the start of each sample of a tar file."""
         import tarfile  # takes 12 ms, which processes without tar files need not spend
 
         starts = array("q")

@@ -97,10 +97,10 @@ class Batch(OrderPointStage):
         return self._row_count == self.size
 
     def add_rows(self, rows: Rows, start: int, stop: int, *, passes_on: bool = False) -> int:
-        """Add rows from `start` to the last, `stop - 1`, as many as there is room for; return their number, at least 1.
+        """Add as many of the rows `start` to `stop - 1` as there is room for; return their number, at least 1.
 
-        As if each was added alone, as one sample. With `passes_on`, rows that are the whole batch become it without a
-        copy; its arrays may be read-only. Raises what `add` raises for the first of them.
+        Each row counts as one sample, as if it were added by itself. With `passes_on`, rows that are the whole batch
+        become it without a copy; its arrays may be read-only. Raises the errors of `add` for the first row.
         """
         if passes_on and self._rules is None and start == 0 and stop == self.size and self._root_column is None:
             self._whole_rows = rows
