@@ -98,7 +98,7 @@ def restarts(_: int) -> dict[str, float]:
     downtimes = [0.0]
     with Pipeline(config) as pipeline:
         items = iter(pipeline)
-        run: Any = pipeline._start_local_run()  # noqa: SLF001 - while a run goes on, its report does not tell
+        run: Any = pipeline._start_local_run()  # noqa: SLF001 - the report exists only after the run
         killed: list[int] = []
         while len(killed) < _DEATHS:
             killed.append(next(pid for _item, pid in items if pid not in killed))
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str]) -> None:
     if len(arguments) == 2 and Path(arguments[0]).name == "job.json":
         job = json.loads(Path(arguments[0]).read_text())
         Path(arguments[1]).write_text(json.dumps(TURNS[job["name"]](job["started_ns"])))
-        os._exit(0)  # the figures are out: what follows is not measured
+        os._exit(0)  # the figures are written: the rest is not measured
     from dataclasses import asdict
 
     from benchmarks.common.command import add_names, finish, make_parser, open_run

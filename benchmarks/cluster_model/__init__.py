@@ -1,4 +1,4 @@
-"""A model of which engine wins on how many machines: a formula from measured costs, and a simulation that checks it.
+"""Model which engine wins on how many machines: a formula from measured costs, and a simulation that checks it.
 
 First the parameters: a job, a cluster, and the cost of a hop with each engine. The formula computes the seconds of an
 item at each limit; the largest is the time of an item if all CPUs have work and no straggler delays them. The

@@ -220,7 +220,7 @@ class PipelinePeer:
         return iter(self._pipeline)
 
     def close(self) -> None:
-        """Close the pipeline and keep what its report says about the hop in `hop_summary`."""
+        """Close the pipeline and keep its report's figures of the hop in `hop_summary`."""
         self._pipeline.close()
         (hop,) = self._pipeline.report().hops
         self.hop_summary = {

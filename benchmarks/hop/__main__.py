@@ -221,7 +221,7 @@ def make_loop_table(document: Document) -> Iterator[str]:
 
 
 def hop_lines(reports: dict[str, Any]) -> Iterator[str]:
-    """Format what stagepipe reports about its hops: the median of each phase in us, including the warm-up."""
+    """Format stagepipe's own report of its hops: the median of each phase in us, including the warm-up."""
     for name, summary in reports.items():
         for hop in summary["hops"]:
             phases = ", ".join(

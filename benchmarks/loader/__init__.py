@@ -89,7 +89,7 @@ class Job:
     images: str
     model_bytes: int
     corrupt: bool = False
-    """Corrupt one element of what arrives; the check must notice."""
+    """Corrupt one element of the arriving data; the check must notice."""
 
     @property
     def batches(self) -> int:

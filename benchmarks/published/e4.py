@@ -153,7 +153,7 @@ class Served:
 
 
 _WEB = ("fastapi", "uvicorn", "uvloop", "httptools")
-"""With what uvicorn's extra `standard` installs for speed."""
+"""The packages that uvicorn's extra `standard` installs for speed."""
 
 
 def _published(name: str, target: str, packages: tuple[str, ...] = (), /, **more: Any) -> Contestant:

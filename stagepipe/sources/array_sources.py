@@ -343,7 +343,7 @@ class NpySource(RowArraySource):
         }
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files of all fields."""
+        """Return the identity of the files of all fields."""
         return join_files([describe_stored_files(files) for files in self._files.values()])
 
     def _find_files(self, pattern: Paths) -> list[StoredFile]:
@@ -421,7 +421,7 @@ class Hdf5Source(ArrayStoreSource):
         super().__init__(list(self._files), keys, shuffle)
 
     def describe_files(self) -> SourceFiles:
-        """Return what identifies the files."""
+        """Return the identity of the files."""
         return describe_stored_files(list(self._files.values()))
 
     def open_store(self, store: str) -> dict[str, StoredArray]:
@@ -514,7 +514,7 @@ class ZarrSource(ArrayStoreSource):
         self._storage_options = dict(storage_options or {})
 
     def describe_files(self) -> SourceFiles:
-        """Return the identity of the arrays and the files of a local store; for a large store, only its metadata files."""
+        """Return the identity of the arrays and a local store's files; for a large store, only its metadata files."""
         entries: list[tuple[str, int, int]] = []
         files: list[tuple[str, int, int]] = []
         for store in self._stores:

@@ -96,7 +96,7 @@ class FilesSource(RecordSource):
         return [self._read_item(index) for index in indices]
 
     def describe_files(self) -> SourceFiles:
-        """Return what identifies the files."""
+        """Return the identity of the files."""
         if not self._remote_files:
             samples = sample_contents(self._paths, self._times_ns)
             return describe_files(self._paths, self._sizes, self._times_ns, samples)

@@ -97,7 +97,7 @@ class HuggingFaceSource(RecordSource):
         return len(self._dataset)
 
     def describe_files(self) -> SourceFiles:
-        """Return what identifies the Arrow files of the dataset."""
+        """Return the identity of the dataset's Arrow files."""
         paths = [Path(file["filename"]) for file in self._dataset.cache_files]
         statuses = [path.stat() for path in paths]
         times_ns = [status.st_mtime_ns for status in statuses]

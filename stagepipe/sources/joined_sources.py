@@ -194,7 +194,7 @@ class ZipSource(RecordSource):
         return list(rows) if self._fields is None else [dict(zip(self._fields, row, strict=True)) for row in rows]
 
     def describe_files(self) -> SourceFiles | None:
-        """Return what identifies the files of all parts."""
+        """Return the identity of the files of all parts."""
         return join_files([part.describe_files() for part in self._parts])
 
     def get_block_starts(self) -> Sequence[int]:

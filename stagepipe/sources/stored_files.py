@@ -49,7 +49,7 @@ class StoredFile:
 
     name: str
     size: int
-    """In bytes."""
+    """The size in bytes."""
     version: str
     """Changes with the content: the time of the last change, or the tag of the remote file system."""
     file_system: Any = field(default=None, compare=False)

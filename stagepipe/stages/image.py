@@ -129,7 +129,7 @@ class DecodeImage:
         buffer = np.frombuffer(encoded, np.uint8)
         is_avif = encoded[4:11] == _AVIF_BRAND
         _check_opencv_depth(encoded, buffer, turns=self.exif_orientation and is_avif)
-        color = cv2.IMREAD_COLOR_BGR if is_avif else cv2.IMREAD_COLOR_RGB  # an AVIF with alpha would give BGR as RGB
+        color = cv2.IMREAD_COLOR_BGR if is_avif else cv2.IMREAD_COLOR_RGB  # an AVIF with alpha would yield BGR for RGB
         flags = color if self.mode == "RGB" else cv2.IMREAD_GRAYSCALE
         if not self.exif_orientation:
             flags |= cv2.IMREAD_IGNORE_ORIENTATION
