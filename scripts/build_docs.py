@@ -10,8 +10,8 @@ them to the site, and runs Zensical (zensical.toml) on the copies:
 - README.md becomes the home page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md become pages.
 - A link to a file that is not a page (code, a config, an example) leads to the repository on the web.
 - Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
-- Generated parts are made again. They are between `<!-- generated: NAME -->` and `<!-- end generated -->`. The tables of
-  config keys come from the JSON Schema and are stored in docs/ (a test compares them). The command line comes from
+- Generated parts are made again. They are between `<!-- generated: NAME -->` and `<!-- end generated -->`. The tables
+  of config keys come from the JSON Schema and are stored in docs/ (a test compares them). The command line comes from
   typer, whose releases format it differently, so it is filled in only when the site is built.
 """
 
