@@ -130,7 +130,7 @@ LoopFigures = dict[str, dict[str, list[dict[str, float]]]]
 
 
 def measure_loops(names: list[str], rounds: int, items: int) -> LoopFigures:
-    """Give each contestant a turn of two times `items` items in each round, with each kind of dict."""
+    """In each round, give each contestant a turn of twice `items` items with each kind of dict."""
     found: LoopFigures = {kind: {name: [] for name in names} for kind in DICTS}
     for number in range(rounds):
         for kind, turns in found.items():

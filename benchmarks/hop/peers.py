@@ -219,7 +219,7 @@ class LoaderPeer:
         self.receive: Callable[[], Item] = self._iterator.__next__
 
     def close(self) -> None:
-        """Drop the iterator, which otherwise keeps the worker alive."""
+        """End the worker, which otherwise ends only with the iterator."""
         del self.receive
         shutdown = getattr(self._iterator, "_shutdown_workers", None)
         if shutdown is not None:
