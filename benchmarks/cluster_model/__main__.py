@@ -5,7 +5,7 @@
     python -m benchmarks.cluster_model --page  # fill the tables of docs/scaling.md from benchmarks/results
 
 The first command simulates, in half a minute, and starts no process. Its costs come from the file that the second
-command writes, for both engines side by side. docs/scaling.md has the formula.
+command writes, for both engines side by side. docs/scaling.md has the costs and rates.
 """
 
 from __future__ import annotations
