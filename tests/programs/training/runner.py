@@ -72,6 +72,8 @@ class Run:
 
     batches: Sequence[str]
     losses: Sequence[str]
+    first_s: float
+    """From the start of the process to the first loss."""
     items_per_s: float
     peak_bytes: int
 
@@ -149,6 +151,7 @@ class _Bench:
             "CUDA_VISIBLE_DEVICES": "",
             "TOKENIZERS_PARALLELISM": "false",
         }
+        started_s = time.monotonic()
         with log.open("w") as file:
             process = subprocess.Popen(
                 [self._python, script, *filled],
@@ -162,7 +165,7 @@ class _Bench:
         if status != (-signal.SIGKILL if kill_at else 0):
             raise RuntimeError(f"{script} ended with {status}:\n{log.read_text()[-3000:]}")
         _wait_until_gone(record)
-        return _read(record, sampler.find_peak_bytes(0))
+        return _read(record, started_s, sampler.find_peak_bytes(0))
 
     def _find_import(self) -> Path:
         return self._source / self._program.import_path
@@ -173,11 +176,9 @@ class _Bench:
             out = self._folder / f"out-{name}"
             self._start(script, out=out, kill_at=self._program.kill_at)
             resumed.append(self._start(script, out=out, resume=True))
-        count = len(resumed[0].losses)
-        is_same = resumed[0].losses == resumed[1].losses and resumed[0].batches == resumed[1].batches
-        text = f"the same {count} steps as the original" if is_same else "other steps than the original"
-        is_whole = resumed[1].losses == whole.losses[-count:]
-        return f"{text}, {'as' if is_whole else 'others than'} without a kill"
+        texts = [f"{len(run.losses)} steps {_compare_rest(run, whole)}" for run in resumed]
+        is_same = (resumed[0].losses, resumed[0].batches) == (resumed[1].losses, resumed[1].batches)
+        return f"{texts[1]}; the original {'the same' if is_same else texts[0]}"
 
 
 def _ignore_large(folder: str, names: list[str]) -> list[str]:
@@ -211,17 +212,25 @@ def _compare(expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]], 
     return f"{same} of {count} {what} equal{repeated}"
 
 
+def _compare_rest(run: Run, whole: Run) -> str:
+    count = len(run.losses)
+    is_whole = (run.losses, run.batches) == (whole.losses[-count:], whole.batches[-count:])
+    return f"{'as' if is_whole else 'other than'} without the kill"
+
+
 def _compare_costs(theirs: Sequence[Run], ours: Sequence[Run]) -> tuple[str, str]:
     """Return the texts for speed and memory: ours beside theirs, and the ratio in each round."""
     ratios = [mine.items_per_s / other.items_per_s for mine, other in zip(ours, theirs, strict=True)]
     speeds = (median(run.items_per_s for run in runs) for runs in (ours, theirs))
+    starts = (median(run.first_s for run in runs) for runs in (ours, theirs))
     sizes = (max(run.peak_bytes for run in runs) / _GIGABYTE for runs in (ours, theirs))
     speed = " beside ".join(f"{value:.0f}" for value in speeds)
+    start = " beside ".join(f"{value:.0f} s" for value in starts)
     memory = " beside ".join(f"{value:.2f}" for value in sizes)
-    return f"{speed}: {min(ratios):.2f} to {max(ratios):.2f} times", f"{memory} GB"
+    return f"{speed}: {min(ratios):.2f} to {max(ratios):.2f} times; the first loss after {start}", f"{memory} GB"
 
 
-def _read(record: Path, peak_bytes: int) -> Run:
+def _read(record: Path, started_s: float, peak_bytes: int) -> Run:
     lines = [line.split() for line in record.read_text().splitlines()]
     batches = [line for line in lines if line[0] == "batch"]
     losses = [line for line in lines if line[0] == "loss"]
@@ -230,6 +239,7 @@ def _read(record: Path, peak_bytes: int) -> Run:
     return Run(
         batches=[line[1] for line in batches],
         losses=[line[1] for line in losses],
+        first_s=times[0] - started_s,
         items_per_s=items / (times[-1] - times[0]) if len(times) > 1 else 0.0,
         peak_bytes=peak_bytes,
     )
