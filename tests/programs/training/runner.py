@@ -116,7 +116,7 @@ class _Bench:
             "lines": str(_count_lines(self._copy("original", ()), self._copy("edited", program.edits))),
             "samples": _compare([expected.batches] * _ROUNDS, [run.batches for run in runs[ours]], "batches"),
             "loss": _compare([expected.losses] * _ROUNDS, [run.losses for run in runs[ours]], "steps"),
-            "killed and resumed": self._kill_and_resume(theirs, ours, expected) if program.kill_at else "",
+            "killed and resumed": self._kill_and_resume(theirs, ours, runs[ours][0]) if program.kill_at else "",
             "items/s": speed,
             "memory": memory,
             "notes": program.notes,
@@ -171,6 +171,7 @@ class _Bench:
         return self._source / self._program.import_path
 
     def _kill_and_resume(self, theirs: Path, ours: Path, whole: Run) -> str:
+        """Kill and resume both. `whole` is a run of ours that nobody killed."""
         resumed = []
         for name, script in (("theirs", theirs), ("ours", ours)):
             out = self._folder / f"out-{name}"
