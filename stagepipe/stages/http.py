@@ -28,7 +28,8 @@ class Download:
     long, up to 30 s; the server's `Retry-After` takes precedence.
 
     Args:
-        timeout: seconds for a request, from connecting to the end of the body, however slowly the server sends.
+        timeout: seconds for a request, from connecting to the end of the body, however slowly the server sends. Each
+            retry has the same time; pauses do not count.
         retries: maximum retries of a request, separately for connection, answer and body, and status.
         redirects: maximum number of redirects.
         max_bytes: a longer body is an error.
@@ -60,13 +61,14 @@ class Download:
         self._urllib3: Any = require("urllib3", "http.Download", extra="http")
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns about each retry
         self._retry: Final = self._urllib3.Retry(
-            total=None, connect=retries, read=retries, status=retries, other=retries, redirect=redirects,
-            status_forcelist=_RETRIED_STATUSES, raise_on_status=False,
+            total=None, connect=retries, read=retries, status=retries, other=retries,
             backoff_factor=_BACKOFF_FACTOR, backoff_max=_MAX_PAUSE_S, retry_after_max=_MAX_PAUSE_S,
         )  # fmt: skip
+        self._once: Final = self._urllib3.Retry(total=None, connect=0, read=0, other=0, redirect=redirects)
         self._pool: Final = self._urllib3.PoolManager(
-            num_pools=_OPEN_CONNECTIONS, maxsize=_OPEN_CONNECTIONS, headers=headers, timeout=timeout
-        )
+            num_pools=_OPEN_CONNECTIONS, maxsize=_OPEN_CONNECTIONS, headers=headers,
+            timeout=self._urllib3.Timeout(total=timeout),
+        )  # fmt: skip
 
     def __call__(self, url: Any) -> bytes:
         """Return the body of the answer."""
@@ -90,20 +92,27 @@ class Download:
         return ConnectionError(message)
 
     def _fetch(self, url: str) -> bytes:
-        """Return the body. urllib3 retries failures before the body; this method retries and counts failures in it."""
+        """Return the body. urllib3 follows redirects; this method retries, so that each attempt has its own deadline."""
+        exceptions = self._urllib3.exceptions
         retry = self._retry
         while True:
             deadline_s = monotonic() + self.timeout
-            response = self._pool.request("GET", url, retries=retry, preload_content=False)
+            response = cause = None
             try:
-                if response.status >= _FIRST_ERROR_STATUS:
+                response = self._pool.request("GET", url, retries=self._once, preload_content=False)
+                if response.status < _FIRST_ERROR_STATUS:
+                    return self._read_body(response, url, deadline_s)
+                if response.status not in _RETRIED_STATUSES or retry.status == 0:
                     raise OSError(f"http.Download: {url}: HTTP {response.status} {response.reason}")
-                return self._read_body(response, url, deadline_s)
-            except self._urllib3.exceptions.HTTPError as error:
-                retry = response.retries.increment("GET", url, error=error)
+            except exceptions.HTTPError as error:
+                cause = error.reason if isinstance(error, exceptions.MaxRetryError) else error
+                if isinstance(cause, (exceptions.LocationValueError, exceptions.ResponseError)):  # not to be repeated
+                    raise
             finally:
-                response.close()  # a body that was read to its end has returned its connection
-            retry.sleep()
+                if response is not None:
+                    response.close()  # a body that was read to its end has returned its connection
+            retry = retry.increment("GET", url, response=response, error=cause)
+            retry.sleep(response)
 
     def _read_body(self, response: Any, url: str, deadline_s: float) -> bytes:
         body = bytearray()

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
 from stagepipe.config import load
-from stagepipe.core import UsageError, WorkerIdentity, saves_state
+from stagepipe.core import RunError, UsageError, WorkerIdentity, saves_state
 from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, StatefulWorkerStream, WorkerStream
 from stagepipe.stages import collate_as_torch
@@ -34,6 +34,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 _WRAPPED: Final = ("base_dataloader", "loader", "dataloader")
 """Attributes in which wrappers keep the DataLoader that they iterate over: Accelerate's, timm's and others'."""
+_NO_CONFIG_NOTE: Final = (
+    "A DataLoader has no config to set a key in. `stagepipe.torch.Loader` takes one; there, the source "
+    "`stagepipe.sources.dataset` reads the same dataset."
+)
 _STATE_KEY: Final = "loader"
 _TURNS_KEY: Final = "turns"
 """Of the workers of an iterable dataset that have not reached their end, whose turn is next, and whose then."""
@@ -261,10 +265,12 @@ class _Epoch(Iterator[Any]):
                     self._turns.rotate(-1)
                     return batch
             raise StopIteration  # noqa: TRY301
-        except BaseException:
+        except BaseException as error:
             self._turns.clear()
             if self._is_last:
                 self._run.close()
+            if isinstance(error, RunError) and "`source." in str(error):
+                error.add_note(_NO_CONFIG_NOTE)
             raise
 
     def state_dict(self) -> dict[str, Any]:

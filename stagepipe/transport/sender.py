@@ -196,6 +196,8 @@ class Sender:
                 value, nbytes = hold_arrays(value), -nbytes
             elif type(value) in _CHANGEABLE:
                 value = value.copy()  # the stage may change the original
+            if nbytes > MAX_PACKET_ITEM_BYTES and CHUNK_BYTES + KEY_PART_BYTES * len(key) + nbytes > MAX_ENTRY_BYTES:
+                return False  # with so long a key, a chunk of it does not fit a packet
         if not count:
             self._nbytes = CHUNK_BYTES + KEY_PART_BYTES * len(key)
             if nbytes > MAX_PACKET_ITEM_BYTES:

@@ -43,7 +43,8 @@ def find_unpicklable_stage(stages: Iterable[StagePlan]) -> UsageError | None:
         subject = SOURCE_NAME if stage.row == SOURCE_NAME else f"stage {stage.row}"
         return UsageError(
             f"{subject}: {path or f'`{target.label}`'} ({type(value).__name__}) cannot be sent to a worker: "
-            f"{type(error).__name__}: {error}; create it in the function, or in a class that each worker builds"
+            f"{type(error).__name__}: {error}; create it in the worker: in the function, at the first `__getitem__` "
+            "of a dataset, or in a class that each worker builds"
         )
     return None
 

@@ -38,11 +38,14 @@ PROGRAMS = (
         arguments=(
             *("--trainer.max_epochs=2", "--trainer.limit_train_batches=200", "--trainer.limit_val_batches=5"),
             *("--trainer.limit_test_batches=3", "--trainer.limit_predict_batches=2", "--trainer.accelerator=cpu"),
-            *("--trainer.enable_progress_bar=false", "--trainer.default_root_dir={out}"),
+            *("--trainer.enable_progress_bar=false", "--trainer.default_root_dir={out}", "--trainer.logger=false"),
+            *("--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.save_last=true"),
+            "--trainer.callbacks.every_n_train_steps=50",
         ),
         fixed=(
             Edit('path.join(path.dirname(__file__), "..", "..", "Datasets")', '"data"'),
             Edit("DataLoader(self.mnist_train, ", "DataLoader(self.mnist_train, num_workers=2, "),
+            Edit("trainer.fit(cli.model, ", 'trainer.fit(cli.model, ckpt_path="last", '),  # it has no option
         ),
         edits=(
             Edit(
@@ -50,10 +53,11 @@ PROGRAMS = (
                 "from stagepipe.torch import DataLoader\nfrom torch.utils.data import random_split",
             ),
         ),
+        kill_at=330,
         make_data=make_digits,
         environment="lightning",
         packages=("torch", "torchvision", "lightning", "jsonargparse[signatures]"),
         runs_in_data=True,
-        notes="two workers instead of none on both sides",
+        notes="two workers instead of none on both sides; resumes in mid-epoch",
     ),
 )

@@ -13,14 +13,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import psutil
 
-from benchmarks.common.turn import PssSampler
+from benchmarks.common.turn import PssSampler, order
 from tests.programs.sources import Origin, find_python, find_source
 from tests.programs.tables import Row
 from tests.support.paths import ROOT
@@ -72,6 +72,8 @@ class Run:
 
     batches: Sequence[str]
     losses: Sequence[str]
+    first_s: float
+    """From the start of the process to the first loss."""
     items_per_s: float
     peak_bytes: int
 
@@ -102,19 +104,21 @@ class _Bench:
         program.make_data(data)
         theirs = self._copy("theirs", program.fixed)
         ours = self._copy("ours", (*program.fixed, *program.edits))
-        runs: dict[Path, list[Run]] = {theirs: [], ours: []}
-        for _ in range(_ROUNDS):
-            for script, found in runs.items():
-                found.append(self._start(script))
-        expected = runs[theirs][0]
-        speed, memory = _compare_costs(runs[theirs], runs[ours])
+        scripts = {"theirs": theirs, "ours": ours}
+        runs: dict[str, list[Run]] = {name: [] for name in scripts}
+        for script in scripts.values():
+            self._start(script)  # fills caches of data sets and of compiled modules, for both
+        for number in range(_ROUNDS):
+            for name in order(list(scripts), number):
+                runs[name].append(self._start(scripts[name]))
+        speed, memory = _compare_costs(runs["theirs"], runs["ours"])
         return {
             "program": program.name,
             "of": program.origin.label,
             "lines": str(_count_lines(self._copy("original", ()), self._copy("edited", program.edits))),
-            "samples": _compare([expected.batches] * _ROUNDS, [run.batches for run in runs[ours]], "batches"),
-            "loss": _compare([expected.losses] * _ROUNDS, [run.losses for run in runs[ours]], "steps"),
-            "killed and resumed": self._kill_and_resume(theirs, ours, expected) if program.kill_at else "",
+            "samples": compare(*([run.batches for run in runs[name]] for name in scripts), "batches"),
+            "loss": compare(*([run.losses for run in runs[name]] for name in scripts), "steps"),
+            "killed and resumed": self._kill_and_resume(scripts, runs) if program.kill_at else "",
             "items/s": speed,
             "memory": memory,
             "notes": program.notes,
@@ -149,6 +153,7 @@ class _Bench:
             "CUDA_VISIBLE_DEVICES": "",
             "TOKENIZERS_PARALLELISM": "false",
         }
+        started_s = time.monotonic()
         with log.open("w") as file:
             process = subprocess.Popen(
                 [self._python, script, *filled],
@@ -162,22 +167,23 @@ class _Bench:
         if status != (-signal.SIGKILL if kill_at else 0):
             raise RuntimeError(f"{script} ended with {status}:\n{log.read_text()[-3000:]}")
         _wait_until_gone(record)
-        return _read(record, sampler.find_peak_bytes(0))
+        lines = record.read_text().splitlines()
+        check_loader(lines, is_ours=script.parent.name == "ours")
+        return _read(lines, started_s, sampler.find_peak_bytes(0))
 
     def _find_import(self) -> Path:
         return self._source / self._program.import_path
 
-    def _kill_and_resume(self, theirs: Path, ours: Path, whole: Run) -> str:
-        resumed = []
-        for name, script in (("theirs", theirs), ("ours", ours)):
+    def _kill_and_resume(self, scripts: Mapping[str, Path], runs: Mapping[str, Sequence[Run]]) -> str:
+        """Kill and resume both sides, and compare each with its own run that nobody killed."""
+        texts = {}
+        for name, script in scripts.items():
             out = self._folder / f"out-{name}"
             self._start(script, out=out, kill_at=self._program.kill_at)
-            resumed.append(self._start(script, out=out, resume=True))
-        count = len(resumed[0].losses)
-        is_same = resumed[0].losses == resumed[1].losses and resumed[0].batches == resumed[1].batches
-        text = f"the same {count} steps as the original" if is_same else "other steps than the original"
-        is_whole = resumed[1].losses == whole.losses[-count:]
-        return f"{text}, {'as' if is_whole else 'others than'} without a kill"
+            texts[name] = compare_rest(self._start(script, out=out, resume=True), runs[name][0])
+        return (
+            texts["ours"] if texts["ours"] == texts["theirs"] else f"{texts['ours']}; the original: {texts['theirs']}"
+        )
 
 
 def _ignore_large(folder: str, names: list[str]) -> list[str]:
@@ -202,27 +208,63 @@ def _count_lines(original: Path, edited: Path) -> int:
     return count
 
 
-def _compare(expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]], what: str) -> str:
-    count = len(expected[0])
-    if expected == found:
-        return f"equal: {count} {what}"
-    same = min(sum(map(str.__eq__, *pair)) for pair in zip(expected, found, strict=True))
+def compare(expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]], what: str) -> str:
+    """Compare the digests or losses of all runs of the original with those of all runs of ours.
+
+    >>> compare([["a", "b"]] * 2, [["a", "b"]] * 2, "batches"), compare([["a", "b"]], [["a", "c"]], "batches")
+    ('equal: 2 batches', '1 of 2 batches equal, ours the same in each run')
+
+    Raises ValueError if there is nothing to compare.
+    """
+    counts = {len(each) for each in (*expected, *found)}
+    if 0 in counts:
+        raise ValueError(f"a run has no {what}")
+    if any(each != expected[0] for each in expected):
+        return f"the original has other {what} in each run"
+    if len(counts) > 1:
+        return f"{len(found[0])} {what}, the original {len(expected[0])}"
+    if all(each == expected[0] for each in found):
+        return f"equal: {len(expected[0])} {what}"
+    same = min(sum(map(str.__eq__, expected[0], each)) for each in found)
     repeated = ", ours the same in each run" if all(each == found[0] for each in found) else ""
-    return f"{same} of {count} {what} equal{repeated}"
+    return f"{same} of {len(expected[0])} {what} equal{repeated}"
+
+
+def compare_rest(resumed: Run, whole: Run) -> str:
+    """Compare a resumed run with the end of a run that nobody killed. Raises ValueError if it did not resume."""
+    count = len(resumed.losses)
+    if not 0 < count < len(whole.losses):
+        raise ValueError(f"a resumed run has {count} steps, a whole one {len(whole.losses)}")
+    is_same = (resumed.losses, resumed.batches) == (whole.losses[-count:], whole.batches[-count:])
+    return f"{'the same' if is_same else 'other'} {count} steps {'as' if is_same else 'than'} without the kill"
 
 
 def _compare_costs(theirs: Sequence[Run], ours: Sequence[Run]) -> tuple[str, str]:
     """Return the texts for speed and memory: ours beside theirs, and the ratio in each round."""
     ratios = [mine.items_per_s / other.items_per_s for mine, other in zip(ours, theirs, strict=True)]
     speeds = (median(run.items_per_s for run in runs) for runs in (ours, theirs))
+    starts = (median(run.first_s for run in runs) for runs in (ours, theirs))
     sizes = (max(run.peak_bytes for run in runs) / _GIGABYTE for runs in (ours, theirs))
     speed = " beside ".join(f"{value:.0f}" for value in speeds)
+    start = " beside ".join(f"{value:.0f} s" for value in starts)
     memory = " beside ".join(f"{value:.2f}" for value in sizes)
-    return f"{speed}: {min(ratios):.2f} to {max(ratios):.2f} times", f"{memory} GB"
+    return f"{speed}: {min(ratios):.2f} to {max(ratios):.2f} times; the first loss after {start}", f"{memory} GB"
 
 
-def _read(record: Path, peak_bytes: int) -> Run:
-    lines = [line.split() for line in record.read_text().splitlines()]
+def check_loader(lines: Sequence[str], *, is_ours: bool) -> None:
+    """Check that each training batch came from a loader of stagepipe, or none. Raises ValueError if it did not."""
+    loaded = trained = 0
+    for line in lines:
+        loaded += line == "loaded"
+        trained += line.startswith("batch")
+        if is_ours and loaded < trained:
+            raise ValueError(f"batch {trained} came from another loader")
+    if loaded and not is_ours:
+        raise ValueError("the original has a loader of stagepipe")
+
+
+def _read(record: Sequence[str], started_s: float, peak_bytes: int) -> Run:
+    lines = [line.split() for line in record]
     batches = [line for line in lines if line[0] == "batch"]
     losses = [line for line in lines if line[0] == "loss"]
     times = [float(line[2]) for line in losses]
@@ -230,6 +272,7 @@ def _read(record: Path, peak_bytes: int) -> Run:
     return Run(
         batches=[line[1] for line in batches],
         losses=[line[1] for line in losses],
+        first_s=times[0] - started_s,
         items_per_s=items / (times[-1] - times[0]) if len(times) > 1 else 0.0,
         peak_bytes=peak_bytes,
     )

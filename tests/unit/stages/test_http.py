@@ -57,6 +57,12 @@ class Handler(BaseHTTPRequestHandler):
     def answer_cut_once(self, count):
         self.send(200, BODY, missing_bytes=5 * (count == 1))
 
+    def answer_silent_once(self, count):
+        self.answer_silent(count) if count == 1 else self.send(200, BODY)
+
+    def answer_busy_once(self, count):
+        self.send(429, headers=[("Retry-After", "1")]) if count == 1 else self.send(200, BODY)
+
     def answer_silent(self, _):
         self.server.ended.wait(20)
 
@@ -97,6 +103,13 @@ def download(server, path, **options):
 def test_what_may_pass_is_tried_again(server, path, requests):
     assert download(server, path) == BODY
     assert server.counts[f"/{path}"] == requests
+
+
+@pytest.mark.parametrize("path", ["silent_once", "busy_once"])
+def test_a_repetition_has_the_whole_timeout(server, path):
+    """What the attempt before it has waited for, and the pause between the two, does not count."""
+    assert download(server, path, retries=1, timeout=0.5) == BODY
+    assert server.counts[f"/{path}"] == 2
 
 
 def test_an_empty_body_is_no_error(server):

@@ -18,7 +18,7 @@ import torch.utils.data
 import torchvision
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, get_worker_info
 
-from stagepipe import UsageError
+from stagepipe import RunError, UsageError
 from stagepipe.torch import DataLoader
 from stagepipe.torch.data_loader import _find_modules
 
@@ -396,6 +396,17 @@ def test_a_dataset_that_is_its_own_iterator_is_read_once_and_resumed(workers):
 def test_an_error_of_the_dataset_has_its_own_type():
     with pytest.raises(KeyError):
         list(DataLoader(Broken()))
+
+
+class Deadly(Images):
+    def __getitem__(self, index):
+        os._exit(7)
+
+
+def test_an_error_that_names_a_key_says_that_there_is_no_config():
+    with pytest.raises(RunError, match=r"exit code 7.*`source.on_error=skip`") as caught:
+        list(DataLoader(Deadly(), num_workers=2))
+    assert "`stagepipe.torch.Loader`" in caught.value.__notes__[0]
 
 
 SCRIPT = """

@@ -81,6 +81,13 @@ def test_rows_go_through_the_pipe_where_shared_memory_is_full(loop):
     assert loop.hop.sender.counts.pipe_messages == 20
 
 
+def test_a_row_that_fits_no_packet_with_its_long_key_is_sent_as_a_large_item(loop):
+    row, key = {"text": "x" * 3900}, tuple(range(60))
+    assert loop.hop.sender.add(row, key) is False
+    assert loop.hop.send(row, 1, key)
+    assert loop.hop.receive() == row
+
+
 @pytest.mark.parametrize("large_in_pipe", [True, False])
 def test_a_hop_without_shared_memory_uses_none(large_in_pipe):
     loop = LoopbackHop(TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=large_in_pipe))

@@ -2,8 +2,8 @@
 
 Python imports this module at its start. It acts in the process whose command line has the file `RECORDED_SCRIPT`, once
 that has imported torch: one thread, a fixed seed, a line `batch DIGEST COUNT` for each batch that a model gets for
-training, and a line `loss VALUE SECONDS` for each backward pass. At the loss number `RECORD_KILL_AT` the process kills
-itself.
+training, and a line `loss VALUE SECONDS` for each backward pass. A line `loaded` stands for each batch that a loader of
+stagepipe has yielded. At the loss number `RECORD_KILL_AT` the process kills itself.
 """
 
 import hashlib
@@ -26,9 +26,12 @@ def _count(value):
 
 
 def _add(value, digest):
+    digest.update(type(value).__name__.encode())
     if hasattr(value, "detach"):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().contiguous().numpy().tobytes())
+        value = value.detach().contiguous().numpy()
+    if hasattr(value, "tobytes"):
+        digest.update(f"{value.dtype}{value.shape}".encode())
+        digest.update(value.tobytes())
     elif hasattr(value, "keys"):
         for key in sorted(value):
             digest.update(str(key).encode())
@@ -36,6 +39,10 @@ def _add(value, digest):
     elif isinstance(value, list | tuple):
         for each in value:
             _add(each, digest)
+    elif value is None or isinstance(value, bool | int | float | str | bytes):
+        digest.update(repr(value).encode())
+    else:
+        raise TypeError(f"a batch has a {type(value).__name__}, which has no digest")
 
 
 def _record(torch):
@@ -75,21 +82,37 @@ def _record(torch):
     torch.Tensor.backward = record_loss
 
 
-class _TorchFinder(importlib.abc.MetaPathFinder):
+def _count_loaded(module):
+    """Record each batch that the loader in one of stagepipe's modules yields."""
+    loader = getattr(module, "DataLoader" if module.__name__.endswith("data_loader") else "Loader")
+    iterate = loader.__iter__
+    out = open(os.environ["RECORD"], "a", buffering=1, encoding="ascii")  # noqa: PTH123, SIM115 - until the end
+
+    def iterate_and_count(self):
+        for batch in iterate(self):
+            out.write("loaded\n")
+            yield batch
+
+    loader.__iter__ = iterate_and_count
+
+
+_ACTIONS = {"torch": _record, "stagepipe.torch.data_loader": _count_loaded, "stagepipe.torch.loader": _count_loaded}
+
+
+class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path, target=None):
-        if fullname != "torch":
+        if fullname not in _ACTIONS:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         load = spec.loader.exec_module
 
         def exec_module(module):  # not in `find_spec`: a library may only ask whether torch is there
-            sys.meta_path.remove(self)
             load(module)
-            _record(module)
+            _ACTIONS.pop(fullname)(module)
 
         spec.loader.exec_module = exec_module
         return spec
 
 
 if os.environ.get("RECORDED_SCRIPT") in sys.orig_argv[1:]:
-    sys.meta_path.insert(0, _TorchFinder())
+    sys.meta_path.insert(0, _Finder())

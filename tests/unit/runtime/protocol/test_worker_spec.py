@@ -59,7 +59,7 @@ def error_of(uses: Any, arguments: dict[str, Any] | None = None, name: str = "r"
 def test_the_part_is_named(uses, part):
     assert error_of(uses) == (
         f"stage r: {part} cannot be sent to a worker: TypeError: cannot pickle '_thread.lock' object; create it in "
-        "the function, or in a class that each worker builds"
+        "the worker: in the function, at the first `__getitem__` of a dataset, or in a class that each worker builds"
     )
 
 
