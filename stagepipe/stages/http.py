@@ -92,7 +92,7 @@ class Download:
         return ConnectionError(message)
 
     def _fetch(self, url: str) -> bytes:
-        """Return the body. urllib3 follows redirects; this method retries, so that each attempt has its own deadline."""
+        """Return the body. urllib3 follows redirects; this method retries, so that each attempt has its deadline."""
         exceptions = self._urllib3.exceptions
         retry = self._retry
         while True:
