@@ -46,7 +46,7 @@ def runner():
 
 
 @pytest.mark.timeout(180)
-def test_disturbed_pipelines_yield_what_the_inline_run_yields(runner):
+def test_disturbed_pipelines_yield_the_items_of_the_inline_run(runner):
     totals, started_s = Totals(), time.monotonic()
 
     def is_enough() -> bool:
@@ -69,7 +69,7 @@ def test_disturbed_pipelines_yield_what_the_inline_run_yields(runner):
 
 
 @pytest.mark.timeout(240)
-def test_pipelines_whose_workers_come_and_go_yield_what_the_inline_run_yields(runner):
+def test_pipelines_whose_workers_come_and_go_yield_the_items_of_the_inline_run(runner):
     totals, started_s = Totals(), time.monotonic()
     for case in map(make_change_case, itertools.count(1)):
         outcome = runner.run(case)
@@ -118,7 +118,7 @@ def test_threads_and_stages_that_hang_are_among_the_cases():
         assert any("timeout" in entry for entry in stages)
 
 
-def test_a_case_does_not_count_what_runs_beside_it_as_left(runner):
+def test_a_case_does_not_count_other_processes_as_left(runner):
     pid = runner._ensure_started().pid
     assert os.getsid(pid) == pid
 

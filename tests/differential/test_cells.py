@@ -17,7 +17,7 @@ def _mark(number: int, cell: Cell):
 
 
 @pytest.mark.parametrize("cell", [_mark(number, cell) for number, cell in enumerate(CELLS)])
-def test_a_cell_is_what_it_says(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_each_cell_passes_its_check(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert check(cell, tmp_path) == ""
 

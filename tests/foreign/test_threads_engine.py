@@ -85,7 +85,7 @@ def test_configs_know_its_name_and_the_keys_that_it_refuses(tmp_path):
         load(path, ["engine=thread"])
 
 
-def test_what_it_cannot_do_is_refused_by_name():
+def test_unsupported_features_are_refused_by_name():
     with pytest.raises(UsageError, match=r"trace='t.json': not with `engine: threads`; run with `engine=local`"):
         Pipeline(threads(stage("double")), trace="t.json")
     with (

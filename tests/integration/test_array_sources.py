@@ -72,7 +72,7 @@ def test_npy_one_array_gives_rows_or_numbers(tmp_path):
         assert sorted(next(iter(pipeline)).tolist()) == [0, 1, 2, 3]
 
 
-def test_npy_refuses_what_it_cannot_map(tmp_path):
+def test_npy_refuses_arrays_that_it_cannot_map(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
     np.save(tmp_path / "b.npy", np.zeros((2, 3)))
     np.save(tmp_path / "c.npy", np.zeros((4, 3)))
@@ -208,7 +208,7 @@ def test_a_row_can_be_written_without_changing_the_file(train_h5):
     assert source[0].tolist() == [0, 1]
 
 
-def test_hdf5_names_what_there_is(train_h5):
+def test_hdf5_lists_the_datasets_of_the_file(train_h5):
     expected = (
         r"train\.h5 has no array `image`, did you mean `images`\?; it holds `few` \(3, int64\), `images` \(12 x 2"
     )
@@ -223,7 +223,7 @@ def test_hdf5_names_what_there_is(train_h5):
         Hdf5Source(str(train_h5), keys=[])
 
 
-def test_zarr_reads_an_array_and_names_what_there_is(tmp_path):
+def test_zarr_reads_an_array_and_lists_the_arrays(tmp_path):
     import zarr
 
     zarr.save_array(str(tmp_path / "array.zarr"), np.arange(6).reshape(3, 2))

@@ -23,7 +23,7 @@ def tasks(uses, concurrency=6, **keys):
     return stage(f"{STAGES}.{uses}", name="work", concurrency=concurrency, **keys)
 
 
-def test_so_many_items_are_in_progress_on_the_loop_that_built_the_stage():
+def test_concurrent_items_run_on_the_loop_that_built_the_stage():
     found = outputs(pipeline(tasks("Together", 8, with_={"count": 8}), source=40))
     assert found == [(item, True) for item in range(40)]
 
@@ -176,7 +176,7 @@ def test_an_error_names_its_item_and_ends_the_run():
     assert "event_loop.py" not in str(caught.value)
 
 
-def test_a_new_epoch_cancels_what_is_in_progress(tmp_path):
+def test_a_new_epoch_cancels_items_in_progress(tmp_path):
     path = tmp_path / "cancelled"
     config = pipeline(tasks("waits_from", with_={"first": 10, "path": str(path)}), source=40)
     with Pipeline(config) as running:
@@ -230,7 +230,7 @@ def test_the_inline_engine_runs_in_a_running_loop():
         ({"when": f"{STAGES}.keeps"}, "`tests.support.async_stages.keeps` is an async function"),
     ],
 )
-def test_what_tasks_cannot_do_is_refused(keys, message):
+def test_keys_that_tasks_do_not_support_are_refused(keys, message):
     with pytest.raises(ConfigError, match=re.compile(message, re.DOTALL)):
         load(pipeline(stage(f"{STAGES}.same", name="work") | keys))
 

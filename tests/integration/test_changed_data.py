@@ -113,7 +113,7 @@ def test_one_of_many_files_is_noticed(folder: Path):
         resume(source, state)
 
 
-def test_another_time_alone_is_warned_of(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_change_of_only_the_time_gives_a_warning(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     source = write_jsonl(folder)
     state = save_after(source, 7)
     os.utime(folder / "a.jsonl", ns=(1, 1))

@@ -40,7 +40,7 @@ def run(config, *, epochs=1, **keys):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", ["nested", "images", "tensors"])
-def test_batches_are_those_of_inline(kind, workers):
+def test_batches_equal_those_of_an_inline_run(kind, workers):
     config = make_config(batch(48, drop_last=True), kind=kind, workers=workers)
     found, report = run(config, epochs=2)
     assert digest(found) == digest(outputs(config, inline=True, epochs=2))
@@ -83,12 +83,12 @@ def test_batches_are_those_of_inline(kind, workers):
         "pipe",
     ],
 )
-def test_any_way_to_write_it_yields_what_inline_yields(stages, keys):
+def test_each_spelling_yields_the_items_of_an_inline_run(stages, keys):
     config = make_config(*stages, **keys)
     assert digest(run(config)[0]) == digest(outputs(config, inline=True))
 
 
-def test_a_failing_sample_is_named_and_what_came_before_is_delivered():
+def test_a_failing_sample_is_named_and_earlier_samples_are_delivered():
     config = make_config(dataset="Bad", shuffle=False, workers=1)
     with Pipeline(config) as running, pytest.raises(RunError) as caught:
         list(running)
@@ -97,7 +97,7 @@ def test_a_failing_sample_is_named_and_what_came_before_is_delivered():
     assert (caught.value.item, caught.value.message) == (expected.value.item, expected.value.message)
 
 
-def test_a_sample_that_does_not_stack_fails_as_it_does_alone():
+def test_a_sample_that_does_not_stack_fails_like_a_single_sample():
     config = make_config(dataset="Odd", shuffle=False)
     with Pipeline(config) as running, pytest.raises(RunError) as caught:
         list(running)

@@ -165,7 +165,7 @@ def test_the_table_has_forty():
 
 @pytest.mark.parametrize("mistake", COMMANDS, ids=lambda mistake: mistake.command)
 @pytest.mark.usefixtures("folder")
-def test_a_wrong_command_says_what_to_write(mistake):
+def test_a_wrong_command_is_answered_with_the_right_one(mistake):
     result = CliRunner().invoke(app, mistake.command.split())
     assert result.exit_code == mistake.exit_code, result.output
     for part in mistake.parts:
@@ -235,7 +235,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call,message", CALLS, ids=[message[:50] for _, message in CALLS])
-def test_a_wrong_call_says_what_to_write(call, message):
+def test_a_wrong_call_is_answered_with_the_right_one(call, message):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the message is compared below
         call()
     assert message in str(caught.value)

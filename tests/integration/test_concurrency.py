@@ -25,7 +25,7 @@ def side_by_side(request):
     return functools.partial(threaded, module=request.param)
 
 
-def test_so_many_items_are_in_progress_at_a_time():
+def test_concurrency_limits_the_items_in_progress():
     found = outputs(pipeline(threaded("Together", 8, with_={"count": 8}), source=40))
     assert [item for item, _ in found] == list(range(40))
     assert {name for _, name in found} <= {f"work/0.{number}" for number in range(1, 9)}
@@ -210,7 +210,7 @@ def test_each_thread_has_a_track_in_the_trace(tmp_path):
         ({"concurrency": 0}, "concurrency"),
     ],
 )
-def test_what_threads_cannot_do_is_refused(keys, message):
+def test_keys_that_threads_do_not_support_are_refused(keys, message):
     with pytest.raises(ConfigError, match=message):
         load(pipeline(stage("same", concurrency=3) | keys))
 

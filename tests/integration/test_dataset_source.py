@@ -68,7 +68,7 @@ def test_collate_fn_is_called_with_the_samples():
     assert epochs(config, 1) == [[{"indices": [index, index + 1], "count": 2} for index in range(0, 12, 2)]]
 
 
-def test_torchs_own_collate_gives_what_a_data_loader_gives():
+def test_torch_collate_gives_the_batches_of_a_data_loader():
     data = TensorDataset(torch.arange(6), torch.eye(6))
     config = make_config(dataset=data, batch_sampler=f"{ZOO}.pairs", collate_fn="torch.utils.data.default_collate")
     expected = list(torch.utils.data.DataLoader(data, batch_size=2))

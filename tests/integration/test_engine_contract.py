@@ -48,7 +48,7 @@ def engine(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_maps_generators_skips_and_filters_yield_what_plain_calls_yield(engine):
+def test_maps_generators_skips_and_filters_yield_the_values_of_plain_calls(engine):
     config = pipeline(
         stage("double"),
         stage("skip_thirds"),

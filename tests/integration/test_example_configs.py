@@ -121,7 +121,7 @@ def test_packed_sequences_hold_every_token(run, demo_data: Path):
     assert (segments == 0).sum() < 0.02 * tokens.size
 
 
-def test_the_clean_table_is_what_pandas_makes_of_each_part(run, demo_data: Path):
+def test_the_clean_table_equals_that_of_pandas_for_each_part(run, demo_data: Path):
     table = pd.concat(pd.read_parquet(path) for path in sorted(run("table_cleaning").glob("*.parquet")))
     raw = pd.read_csv(demo_data / "table/measurements.csv")
     celsius = raw["temperature"].where(raw["unit"] == "C", (raw["temperature"] - 32) / 1.8)

@@ -42,7 +42,7 @@ def test_the_sources_are_imported_once_in_the_server_and_not_by_each_worker():
     assert run(stage(f"{START}.has_imported", with_={"name": "stagepipe.sources"})) == [True]
 
 
-def test_a_forked_worker_has_from_the_caller_what_a_spawned_one_has(monkeypatch, tmp_path):
+def test_forked_and_spawned_workers_get_the_same_state_from_the_caller(monkeypatch, tmp_path):
     run(stage("same"))  # the server runs before anything changes
     monkeypatch.setenv("SET_LATER", "yes")
     monkeypatch.delenv("HOME")

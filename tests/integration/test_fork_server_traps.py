@@ -215,7 +215,7 @@ def test_ctrl_c_does_not_reach_the_server():
     assert server.pid in list_fork_servers()
 
 
-def test_what_slurm_sends_to_all_processes_of_a_step_stops_no_worker():
+def test_signals_of_slurm_to_all_processes_of_a_step_stop_no_worker():
     """`sbatch --signal=USR1@120` reaches the caller, the fork server and the workers."""
     received = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: received.append(number))

@@ -179,7 +179,7 @@ def test_state_is_built_again_in_all_ranks():
         ([batch(2) | {"group": 2}], "takes no `group`: it restores the item order"),
     ],
 )
-def test_what_a_group_cannot_be_is_refused(stages, message):
+def test_invalid_groups_are_refused(stages, message):
     with pytest.raises(ConfigError, match=message):
         load(pipeline(*stages))
 

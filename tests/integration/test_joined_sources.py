@@ -208,7 +208,7 @@ def test_a_text_is_no_source(build, part, message):
     assert ConcatSource([[1, 2], [3]])[2] == 3
 
 
-def test_what_has_no_indices_is_refused():
+def test_a_source_without_indices_is_refused():
     with pytest.raises(TypeError, match=r"zip: sources\[1\] is a stream \(Numbered\), whose items have no indices"):
         ZipSource([A, Numbered()])
     with pytest.raises(ValueError, match=r"mix: sources\[1\] is a stream, which has no indices for `shuffle` to order"):

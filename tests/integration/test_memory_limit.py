@@ -63,7 +63,7 @@ def test_a_very_small_memory_only_slows_it_down():
 
 
 @pytest.mark.timeout(60)
-def test_an_item_that_does_not_fit_even_alone_fails_with_its_name_and_the_fix():
+def test_an_item_larger_than_the_arena_fails_with_its_name_and_a_fix():
     with pytest.raises(RunError) as caught, Pipeline(config_near_limit(memory=1 << 20)) as running:
         list(running)
     error = caught.value

@@ -44,7 +44,7 @@ def test_a_dataset_is_in_its_worker_once(kind, start):
 
 
 @pytest.mark.parametrize("kind", ["array", "tensor"])
-def test_the_workers_of_a_stage_share_what_they_are_sent(kind):
+def test_the_workers_of_a_stage_share_their_sent_data(kind):
     stage = stagepipe.defer(WritesToData, make_data(kind), writes=False)
     with stagepipe.from_source(range(ITEMS)).map(stage, workers=2).open() as pipeline:
         results = list(pipeline)
@@ -55,7 +55,7 @@ def test_the_workers_of_a_stage_share_what_they_are_sent(kind):
     assert max(private_bytes) < 0.5 * ARRAY_BYTES
 
 
-def test_a_worker_writes_to_memory_of_its_own():
+def test_a_worker_writes_to_its_own_memory():
     data = make_data("array")
     stage = stagepipe.defer(WritesToData, data, writes=True)
     with stagepipe.from_source(range(ITEMS)).map(stage, workers=2).open() as pipeline:

@@ -60,7 +60,7 @@ def port_of(running: Pipeline) -> int:
     return running._run._metrics_server.port
 
 
-def test_scrape_has_what_the_run_counts():
+def test_a_scrape_has_the_counts_of_the_run():
     with Pipeline(CONFIG) as running:
         for index, item in enumerate(running):
             del item

@@ -141,7 +141,7 @@ def test_an_abandoned_epoch_leaves_nothing_of_its_packets():
 
 
 @pytest.mark.parametrize("bad", ["raises", "kills_itself", "returns_what_cannot_be_unpickled"])
-def test_a_bad_item_in_the_middle_of_a_packet_is_skipped_alone(bad):
+def test_only_the_bad_item_in_the_middle_of_a_packet_is_skipped(bad):
     config = pipeline(
         stage(f"tests.support.bad_stages.{bad}", name="bad", on_error="skip"),
         stage("same", on_error="skip"),

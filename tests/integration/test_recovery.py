@@ -103,7 +103,7 @@ def test_a_worker_killed_during_start_up():
         assert list(running) == list(range(100))
 
 
-def test_the_surviving_workers_keep_what_they_have_loaded():
+def test_surviving_workers_keep_their_loaded_models():
     config = pipeline(stage("tests.support.stages.Loaded", name="loaded"), stage("same"), source=200)
     with Pipeline(config) as running:
         found = []

@@ -22,7 +22,7 @@ def run(config: dict[str, Any], *overrides: str) -> tuple[Report, float]:
     return running.report(), moments[-1] - moments[0]
 
 
-def test_the_time_of_a_stage_is_what_its_own_clock_says(tmp_path):
+def test_the_time_of_a_stage_agrees_with_a_clock_in_the_stage(tmp_path):
     log = tmp_path / "clock"
     nap = stage("timed_nap", name="nap", with_={"seconds": NAP_NS / 1e9, "path": str(log)})
     report, _ = run(pipeline(stage("same"), nap, source=100))

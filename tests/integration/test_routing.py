@@ -37,7 +37,7 @@ def expect_equal(config: dict[str, Any], workers: int = 2) -> list[Any]:
     return items
 
 
-def test_what_does_not_match_passes_by_uncopied_and_in_order():
+def test_items_that_do_not_match_pass_uncopied_and_in_order():
     config = pipeline(
         op("make"),
         op("total", when=IMAGES, workers=2),
@@ -64,7 +64,7 @@ def test_what_does_not_match_passes_by_uncopied_and_in_order():
     }
 
 
-def test_a_stage_that_changes_its_input_gets_copies_of_what_matches_alone():
+def test_a_stage_that_changes_its_input_gets_copies_of_matching_items_only():
     config = pipeline(op("make"), op("add_one_in_place", mutable=True, when={"id": [3, 4]}), op("total"), source=8)
     items, report = run(config)
     assert [item["data"] // ARRAY_BYTES for item in items] == [0, 1, 2, 4, 5, 5, 6, 7]
@@ -109,7 +109,7 @@ def test_a_batch_has_matching_items_only(order):
     assert next(item["kinds"] for item in inline if "kinds" in item) == ["image", "photo"], "calls have several items"
 
 
-def test_random_predicates_draw_the_same_in_any_worker_and_leave_the_draws_of_stages_alone():
+def test_random_predicates_draw_the_same_in_any_worker_and_do_not_change_the_draws_of_stages():
     coin = {"uses": f"{OPS}.Coin"}
     config = pipeline(op("small"), op("draw", when=coin, workers=2), source=60, seed=3)
     items = expect_equal(config, workers=3)

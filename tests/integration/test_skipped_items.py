@@ -293,7 +293,7 @@ def trial(seed: int) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_random_pipelines_with_errors_give_what_the_inline_run_gives():
+def test_random_pipelines_with_errors_yield_the_items_of_the_inline_run():
     started_s, tried, seed = time.monotonic(), 0, 0
     while tried < 2 or time.monotonic() - started_s < BUDGET_S:  # at least two, however busy the machine is
         tried, seed = tried + trial(seed), seed + 1

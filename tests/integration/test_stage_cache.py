@@ -56,7 +56,7 @@ def test_a_second_run_calls_nothing_and_yields_the_same(tmp_path):
     assert run(config, cache=False) == (first, 5)
 
 
-def test_what_is_read_is_like_what_was_computed(tmp_path):
+def test_cached_values_equal_computed_values(tmp_path):
     config = numbers(cached("make", tmp_path), count=1)
     with Pipeline(config, inline=True) as pipeline:
         [computed] = pipeline
@@ -72,7 +72,7 @@ def test_what_is_read_is_like_what_was_computed(tmp_path):
     assert run(config, inline=True)[0] == [plain(computed)]
 
 
-def test_an_epoch_draws_anew_unless_it_is_deterministic(tmp_path):
+def test_each_epoch_draws_new_values_unless_it_is_deterministic(tmp_path):
     random_config = numbers(cached("make", tmp_path))
     items, count = run(random_config, epochs=2)
     assert count == 10
@@ -172,13 +172,13 @@ def test_errors_are_not_kept(tmp_path):
     assert run(config) == ([0, 2, 3, 4], 2)
 
 
-def test_what_passes_by_is_not_kept(tmp_path):
+def test_items_that_pass_by_are_not_cached(tmp_path):
     config = numbers(cached("Times", tmp_path, when=f"{OPS}.is_even", **{"with": {"factor": 2}}))
     assert run(config) == ([0, 1, 4, 3, 8], 3)
     assert run(config) == ([0, 1, 4, 3, 8], 0)
 
 
-def test_ranks_share_what_is_kept(tmp_path):
+def test_ranks_share_the_cache(tmp_path):
     config = numbers(cached("make", tmp_path))
     items, _ = run(config)
     shares = [run(config, rank=rank, world_size=2, inline=True) for rank in range(2)]
@@ -256,7 +256,7 @@ def test_the_builder_takes_a_cache(tmp_path):
     assert calls() == 2
 
 
-def test_a_closure_counts_by_what_it_holds(tmp_path):
+def test_the_values_of_a_closure_count(tmp_path):
     def run_with(held: Any) -> list[Any]:
         kept = str(tmp_path / "kept")
         return outputs(from_source([1, 2]).map(lambda item: item * held, cache=kept), inline=True)

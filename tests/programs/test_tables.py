@@ -12,7 +12,7 @@ def test_the_page_has_the_rows_that_are_kept():
 
 
 @pytest.mark.parametrize("table", load_tables(), ids=lambda table: table.name)
-def test_what_is_kept_belongs_to_the_table(table):
+def test_stored_rows_belong_to_the_table(table):
     for case, kept in table.load().items():
         assert case in table.cases
         assert all(set(row) <= set(table.headings) for row in kept["rows"])
@@ -27,7 +27,7 @@ def test_a_row_with_another_heading_is_refused(tmp_path, monkeypatch):
     assert next(line for line in table.render() if "1" in line) == "| 1 |"
 
 
-def test_what_is_missing_is_named_with_the_command_that_gets_it(tmp_path, monkeypatch):
+def test_a_missing_source_is_named_with_the_command_that_gets_it(tmp_path, monkeypatch):
     monkeypatch.setenv("STAGEPIPE_SOURCES", str(tmp_path))
     monkeypatch.setenv("STAGEPIPE_ENVIRONMENTS", str(tmp_path))
     with pytest.raises(MissingSourceError, match=r"git clone https://github.com/a/b .*checkout 123"):

@@ -39,14 +39,14 @@ def assert_equal_to_the_plain_run(seeds):
 
 
 @pytest.mark.parametrize("first", range(0, 6 * FAST_CHUNK, FAST_CHUNK), ids="seeds from {}".format)
-def test_random_pipelines_give_what_the_plain_run_gives(first):
+def test_random_pipelines_yield_the_items_of_the_plain_run(first):
     assert_equal_to_the_plain_run(range(first, first + FAST_CHUNK))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, 60_000, SLOW_CHUNK), ids="seeds from {}".format)
-def test_many_random_pipelines_give_what_the_plain_run_gives(first):
+def test_many_random_pipelines_yield_the_items_of_the_plain_run(first):
     assert_equal_to_the_plain_run(range(first, first + SLOW_CHUNK))
 
 

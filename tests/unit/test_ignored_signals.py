@@ -8,7 +8,7 @@ from tests.support.paths import ROOT
 READ_IGNORED = "import signal; print([signal.getsignal(n) is signal.SIG_IGN for n in (signal.SIGINT, signal.SIGHUP)])"
 
 
-def test_what_tests_start_ignores_no_signal_that_the_caller_ignores():
+def test_processes_of_tests_do_not_inherit_ignored_signals():
     ask = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {READ_IGNORED!r}], check=True)"
     for imports, answer in (("", "[True, True]"), ("import tests.conftest; ", "[False, False]")):
         shell = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh", sys.executable, "-c", f"{imports}{ask}"]

@@ -55,7 +55,7 @@ def test_a_turn_without_a_result_says_why_and_leaves_no_process(turn, job, words
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_what_a_failed_turn_has_written_counts_only_where_it_is_wanted(turn, keeps):
+def test_the_output_of_a_failed_turn_counts_only_if_requested(turn, keeps):
     def take():
         return turn(fails=True, writes_first=True, options={"keeps_partial": keeps})
 

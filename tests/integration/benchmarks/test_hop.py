@@ -63,7 +63,7 @@ def test_empty_and_large_items_arrive_unchanged():
     assert not list_kept_segments(before, "stagepipe_ice_")
 
 
-def test_a_loop_over_small_dicts_is_measured_alone(tmp_path):
+def test_only_the_loop_over_small_dicts_is_measured(tmp_path):
     names = {"stagepipe + stage", "Pipe + stage"}
     done = run_hop("--sizes", "loop", "--only", ",".join(names), "--json", str(tmp_path / "hop.json"))
     assert done.returncode == 0, done.stderr

@@ -144,7 +144,7 @@ def test_a_corrupted_transfer_is_detected(tmp_path):
         ("E5 queue", lambda _: list(e5.Objects("None"))),
     ],
 )
-def test_what_arrives_is_right_until_it_is_corrupted(name, make):
+def test_arrived_items_are_right_until_they_are_corrupted(name, make):
     experiment = EXPERIMENTS[name]
     payload = experiment.payloads["small"][0]
     data = make(payload)

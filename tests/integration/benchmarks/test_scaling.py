@@ -19,7 +19,7 @@ def test_a_turn_delivers_every_item_and_its_figures():
 
 
 @pytest.mark.timeout(120)
-def test_what_follows_the_work_tells_its_changes_and_what_deciding_takes():
+def test_a_run_with_changing_workers_reports_the_changes_and_their_cost():
     request = {"job": "models", "contestant": OURS, "layout": [], "share": 0.1, "started_s": 0.0}
     figures = run_turn("benchmarks.scaling", request, 60)
     assert len(figures["changed_after_s"]) == len(JOBS["models"].shifts)

@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_failed_items_are_retried_alone_with_the_same_seeds(folder: Path):
+def test_failed_items_are_retried_one_by_one_with_the_same_seeds(folder: Path):
     config, dead_letters, report, out = (str(folder / name) for name in ("c.yaml", "dead.jsonl", "r.json", "out.txt"))
     run(config, "--dead-letters", dead_letters, "--report", report)
     lines = [json.loads(line) for line in Path(dead_letters).read_text().splitlines()]
@@ -91,7 +91,7 @@ def test_failed_items_are_retried_alone_with_the_same_seeds(folder: Path):
         ({"source_items": []}, "the source items of these dead letters are unknown"),
     ],
 )
-def test_a_file_that_does_not_fit_is_rejected_with_what_to_do(content: Any, words: str, folder: Path):
+def test_a_file_that_does_not_fit_is_rejected_with_a_fix(content: Any, words: str, folder: Path):
     path = folder / "dead.jsonl"
     if isinstance(content, dict):
         with Pipeline(folder / "c.yaml", inline=True) as running:

@@ -43,7 +43,7 @@ def test_this_machine_passes(tmp_path, monkeypatch):
     assert list((tmp_path / "cache" / "stagepipe").iterdir()) == []
 
 
-def test_what_is_wrong_fails_or_warns_with_its_fix(tmp_path):
+def test_problems_fail_or_warn_with_a_fix(tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libtorch.so: cannot open shared object file')")
     (tmp_path / "numpy-1.0.dist-info").mkdir()
     (tmp_path / "numpy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")

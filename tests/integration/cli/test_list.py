@@ -34,7 +34,7 @@ def test_name_shows_arguments_and_an_example(words):
     assert "  - {name: resize, uses: stagepipe.stages.image.Resize, with: {size: 224}}" in called.stdout
 
 
-def test_module_lists_what_is_in_it():
+def test_a_module_lists_its_stages():
     entries = json.loads(call_here("list", "stagepipe.stages.image", "--json").stdout)
     assert entries == json.loads(call_here("list", "image", "--json").stdout)
     assert "image.Resize" in {entry["name"] for entry in entries}

@@ -30,7 +30,7 @@ FAILED = "stage a, worker 0, item 0: NotADirectoryError"
         ("run c.yaml stages.a.uses=os.chdir >/dev/full", 1, "", FAILED),
     ],
 )
-def test_what_is_left_is_used(tmp_path, arguments, status, out, err):
+def test_the_streams_that_are_open_are_used(tmp_path, arguments, status, out, err):
     (tmp_path / "c.yaml").write_text(CONFIG)
     command = f"{COMMAND} {arguments}"
     result = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)

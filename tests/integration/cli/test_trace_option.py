@@ -54,7 +54,7 @@ def test_a_trace_in_the_config_may_not_be_the_file_of_the_report(tmp_path):
     assert "would write 2 outputs to the same file" in done.stderr
 
 
-def test_a_long_run_keeps_its_end_and_counts_what_was_dropped(tmp_path):
+def test_a_long_run_keeps_its_end_and_counts_dropped_events(tmp_path):
     (tmp_path / "c.yaml").write_text("name: long\nsource: {uses: stagepipe.sources.numbers, with: {count: 30000}}\n")
     path = tmp_path / "t.json.gz"
     command = [COMMAND, "run", str(tmp_path / "c.yaml"), "--trace", str(path)]
@@ -68,7 +68,7 @@ def test_a_long_run_keeps_its_end_and_counts_what_was_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--trace", "report.prometheus"])
-def test_ctrl_c_ends_a_run_that_shows_what_it_does(option, tmp_path):
+def test_ctrl_c_ends_a_run_that_shows_its_progress(option, tmp_path):
     path = tmp_path / "t.json.gz"
     arguments = ["--trace", str(path)] if option == "--trace" else ["report.prometheus=127.0.0.1:0"]
     terminal = Terminal(tmp_path, CONFIG % 1_000_000, COMMAND, "run", "c.yaml", *arguments)

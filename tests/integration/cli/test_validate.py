@@ -15,7 +15,7 @@ sink: {uses: stagepipe.sinks.npz, with: {path: out}}
 """
 
 
-def test_a_stage_that_differs_is_named_with_its_item_and_what_to_do(tmp_path):
+def test_a_stage_that_differs_is_named_with_its_item_and_a_fix(tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
     command = [str(Path(sys.executable).parent / "stagepipe"), "validate", "--determinism", "c.yaml"]
     ran = subprocess.run(

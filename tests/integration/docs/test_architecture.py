@@ -57,7 +57,7 @@ def test_every_night_the_long_tests_run():
     assert {target.split()[0] for target in job["strategy"]["matrix"]["target"]} == {*LONG_TARGETS}
 
 
-def test_every_week_items_cost_what_they_did_a_week_before():
+def test_the_weekly_check_compares_the_cost_of_items_with_the_week_before():
     make = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text())["jobs"]["bench-check"]["steps"][2]["run"]
     assert "make bench-check" in make
     assert '--before="1 week ago"' in make

@@ -29,7 +29,7 @@ assert not own.children(recursive=True)
 """
 
 
-def test_it_listens_on_the_loopback_address_alone_and_leaves_no_process():
+def test_it_listens_only_on_the_loopback_address_and_leaves_no_process():
     """In a program of its own, which has not imported ray before."""
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=200)

@@ -110,7 +110,7 @@ def test_a_state_resumes_on_ray_and_goes_back_to_the_local_engine():
         assert first + [plain(item) for item in resumed] == expected
 
 
-def test_the_report_counts_each_item_once_and_leaves_out_what_it_does_not_know():
+def test_the_report_counts_each_item_once_and_omits_unknown_figures():
     with Pipeline(pipeline(stage("double"), stage("skip_thirds"), batch(5), engine="ray")) as running:
         assert len(list(running)) == 3
     report = running.report()
@@ -121,7 +121,7 @@ def test_the_report_counts_each_item_once_and_leaves_out_what_it_does_not_know()
     assert not any(stage.is_blocked_measured for stage in report.stages)
 
 
-def test_the_report_has_what_ray_counts_of_hops_and_nodes(local_ray):
+def test_the_report_has_the_counts_of_ray_for_hops_and_nodes(local_ray):
     half_of_the_store = np.zeros(60 << 20, np.uint8)
     kept = [local_ray.put(half_of_the_store)]
     with Pipeline(pipeline(stage("double"), stage("same"), engine="ray")) as running:

@@ -127,7 +127,7 @@ FEATURES = pipeline(
 )
 
 
-def test_two_workers_on_a_gpu_yield_what_an_inline_run_yields():
+def test_two_workers_on_a_gpu_yield_the_items_of_an_inline_run():
     with Pipeline(FEATURES, inline=True) as running:
         expected = list(running)
     with Loader(FEATURES, device="cuda") as loader:

@@ -79,7 +79,7 @@ def test_items_are_dispatched_in_a_fixed_order_epoch_by_epoch(run):
             assert get_found(found[rank])[number] == [split_by_rank(list(range(23)), 3, even)[rank]] * 2
 
 
-def test_every_rank_takes_over_what_a_foreign_transport_carries(run):
+def test_every_rank_receives_the_buffers_of_a_foreign_transport(run):
     config = {**IMAGES, "transport": {"mode": "file"}}
     found = run(2, loader(config, WHOLE), transports={"file": "tests.foreign.file_transport:FileTransport"})
     [expected] = epochs(IMAGES, 1)

@@ -34,7 +34,7 @@ def test_each_failure_of_the_table_has_its_reason(suite):
         assert f"{not_run} have no counterpart" in row["not applicable"] or not not_run
 
 
-def test_what_differs_from_the_list_is_told(monkeypatch):
+def test_differences_from_the_list_are_reported(monkeypatch):
     reasons = [Reason(pattern="TestA::test_*", count=2, text="because")]
     monkeypatch.setattr("tests.programs.suites.running.load_reasons", lambda suite, heading: reasons)
     listed = Outcomes(failed=frozenset({"test_x.py::TestA::test_a", "test_x.py::TestA::test_b"}))

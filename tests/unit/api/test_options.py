@@ -53,7 +53,7 @@ def pairs(values: dict[str, list[Any]]) -> list[tuple[str, Any]]:
     return [(key, value) for key, options in values.items() for value in options]
 
 
-def test_the_module_is_what_the_script_writes():
+def test_the_module_equals_the_output_of_its_script():
     script = runpy.run_path(str(ROOT / "scripts/make_options.py"))
     assert script["OPTIONS_PATH"].read_text(encoding="utf-8") == script["make_options"]()
 

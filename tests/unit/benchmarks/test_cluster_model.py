@@ -182,7 +182,7 @@ def test_one_machine_does_not_get_faster_with_nodes():
             simulate(engine, job, EVEN, COSTS)
 
 
-def test_arrays_that_are_passed_on_are_copied_by_ray_alone():
+def test_arrays_that_are_passed_on_are_copied_only_by_ray():
     new = make_job(result_bytes=1_200_000, work_s=0.0)
     passed_on = replace(new, passed_on_bytes=1_200_000)
     by_engine = {

@@ -33,7 +33,7 @@ def hop():
     return {**ABOUT, "rows": rows, "loops": loops}
 
 
-def test_the_table_of_sizes_has_the_ratio_of_its_own_figures(hop):
+def test_the_table_of_sizes_has_the_ratio_of_its_figures(hop):
     lines = list(make_hop_table(hop))
     assert "| stagepipe copied | 60.0 | 30.0 [30.0, 30.0] |" in lines
     assert "| Pipe | 1,800 | 1 |" in lines

@@ -42,7 +42,7 @@ def test_a_job_is_compared_with_the_tool_that_was_the_fastest_in_this_run():
     assert goal.measure(found) == {0: 0.75}
 
 
-def test_what_was_not_measured_has_no_verdict():
+def test_unmeasured_figures_have_no_verdict():
     [row] = make_rows(Measured({}, []), "quiet", ["now"], ["stage"])
     assert row[-2:] == ["", "not measured"]
     assert math.isnan(find_goal("worker's CPU").judge(Found({}), "quiet")[0].value)
@@ -53,7 +53,7 @@ def test_every_row_has_contestants(tmp_path):
         assert targets.list_contestants([row], tmp_path), row
 
 
-def test_only_what_is_ours_takes_a_turn_with_each_checkout():
+def test_only_stagepipe_takes_a_turn_with_each_checkout():
     turns = []
     contestants = [
         Contestant("ours", lambda root: turns.append(("ours", root.name)) or {"us": 1.0}),

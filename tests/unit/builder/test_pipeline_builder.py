@@ -157,7 +157,7 @@ def test_flat_map_takes_generators_and_functions_that_return_an_iterable(functio
     assert len(from_source(["a b", "c"]).flat_map(function).take(2)) == 2
 
 
-def test_flat_map_puts_what_a_function_yields_into_a_field():
+def test_flat_map_puts_each_yielded_value_into_a_field():
     builder = from_source([{"text": "a b", "n": 1}]).flat_map(str.split, field="text")
     assert builder.take(3) == [{"text": "a", "n": 1}, {"text": "b", "n": 1}]
     assert builder.python_calls[-1].settings["field"] == "text"
@@ -203,7 +203,7 @@ def test_arguments_reach_the_class_as_they_were_written():
         (lambda _: defer(range, 1), "give its arguments by name"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_call_to_write(make, message):
+def test_impossible_calls_are_refused_with_the_right_call(make, message):
     with pytest.raises(UsageError, match=message):
         make(from_source(range(3)))
 

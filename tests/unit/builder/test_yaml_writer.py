@@ -138,7 +138,7 @@ class Color(enum.Enum):
         (lambda _: from_source(range(3)), r"the source, from_source\(range\(0, 3\)\)"),
     ],
 )
-def test_what_yaml_cannot_hold_is_refused_with_the_stage(make, message):
+def test_values_that_yaml_cannot_hold_are_refused_with_the_stage(make, message):
     with pytest.raises(UsageError, match=message):
         make(from_source(defer(sources.numbers, 3))).to_yaml()
 

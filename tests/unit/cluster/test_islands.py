@@ -38,7 +38,7 @@ def seen(*names: str) -> list[frozenset[IslandFolder]]:
     return [folders(*names)]
 
 
-def test_each_island_writes_to_a_folder_of_its_own():
+def test_each_island_writes_to_its_own_folder():
     spec = load(CONFIG, [])
     paths = [place_sinks(spec, rank, 2).sinks[0].target.arguments["path"] for rank in (0, 1)]
     assert paths == ["out/island-0-of-2", "out/island-1-of-2"]

@@ -29,7 +29,7 @@ def data(write, folder):
     return write
 
 
-def test_the_spec_holds_what_the_user_wrote(data):
+def test_the_spec_holds_the_user_s_values(data):
     spec = load(data(f"{SOURCE}stages:\n  - {{name: decode, uses: my_ops.decode}}\n"))
     assert summarize_spec(spec) == "source -> decode"
     assert spec.source.target == Target("stagepipe.sources.dataset", {"dataset": DIGITS, "shuffle": True})
@@ -121,7 +121,7 @@ def test_the_source_may_be_given_as_its_class():
     assert summarize_spec(spec) == "source (2)"
 
 
-def test_with_beside_a_dataset_object_is_an_error():
+def test_with_next_to_a_dataset_object_is_an_error():
     arguments = {"dataset": range(3), "with": {"root": "a"}}
     with pytest.raises(ConfigError, match="this one has its own `with`, or is an object"):
         load({"source": {"uses": "stagepipe.sources.dataset", "with": arguments}})
@@ -136,7 +136,7 @@ def test_batch_sampler_and_batch_exclude_each_other(data):
 JSONL = {"uses": "stagepipe.sources.jsonl", "with": {"path": "a.jsonl", "shuffle": True}}
 
 
-def test_the_names_are_those_of_the_package():
+def test_the_names_match_the_package():
     names = {
         name
         for name, value in vars(stagepipe.sources).items()

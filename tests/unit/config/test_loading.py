@@ -199,7 +199,7 @@ def test_a_python_collection_is_a_source(source):
         ({"a": 1}, ["expected an import path, found a mapping", "also a function that returns an iterable"]),
     ],
 )
-def test_what_cannot_be_a_source_is_rejected_with_a_hint(source, fragments):
+def test_invalid_sources_are_rejected_with_a_hint(source, fragments):
     (problem,) = problems({"source": {"uses": source}})
     assert all(fragment in str(problem) for fragment in fragments), str(problem)
 

@@ -86,7 +86,7 @@ def test_the_first_key_of_a_flow_mapping_is_removed():
     assert edited("a: {x: 1}", "a.x=null") == "a: {}"
 
 
-def test_the_key_beside_a_dash_is_removed():
+def test_the_key_after_a_dash_is_removed():
     assert edited("a:\n  - workers: 2\n    name: x\n", "a.x.workers=null") == "a:\n  - name: x\n"
 
 
@@ -106,13 +106,13 @@ def test_the_ends_of_lines_stay():
     assert edited("a: 1\r\nb:\r\n  c: 2\r\n", "b.d=3") == "a: 1\r\nb:\r\n  c: 2\r\n  d: 3\r\n"
 
 
-def test_an_alias_gives_way_and_what_it_names_stays():
+def test_an_override_replaces_an_alias_and_keeps_its_anchor():
     text = "vars: {n: &n 2}\nstages:\n  - {name: a, workers: *n}\n  - name: b\n    workers: *n  # as many\n"
     after = edited(text, "stages.a.workers=3", "stages.b.workers=4")
     assert after == text.replace("{name: a, workers: *n}", "{name: a, workers: 3}").replace("*n  #", "4  #")
 
 
-def test_what_lies_behind_an_alias_is_refused():
+def test_values_behind_an_alias_are_refused():
     text = "base: &base {workers: 2}\nstages:\n  - {name: a, uses: &other {x: 1}}\n  - {name: b, uses: *other}\n"
     with pytest.raises(UsageError, match="`uses` is an alias; set it by hand"):
         edited(text, "stages.b.uses.x=2")

@@ -30,7 +30,7 @@ def test_error_keeps_the_old_file_and_leaves_no_other(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_private_file_is_its_owner_s_alone(tmp_path):
+def test_a_private_file_belongs_only_to_its_owner(tmp_path):
     with replace_when_written(tmp_path / "a", mode=0o600):
         pass
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600

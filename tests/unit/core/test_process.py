@@ -24,7 +24,7 @@ def fork_and_ask(question) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_an_owner_abandons_in_the_child_alone():
+def test_an_owner_abandons_only_in_the_child():
     owner = Owner()
     register_owner(owner)
     assert fork_and_ask(lambda: len(owner.abandoned)) == 1

@@ -70,7 +70,7 @@ def test_each_field_is_known_and_a_renamed_one_is_found(document):
         ("workerGroupSpecs.0.replicas", "8"),
     ],
 )
-def test_what_would_expose_the_cluster_is_refused(path, value):
+def test_settings_that_would_expose_the_cluster_are_refused(path, value):
     steps = [int(step) if step.isdigit() else step for step in f"spec.rayClusterSpec.{path}".split(".")]
     changed = change(JOB, steps, lambda parent, key: parent.__setitem__(key, value))
     (problem, *_) = find_problems(changed, SCHEMAS["RayJob"])
@@ -146,7 +146,7 @@ def make_crd(**fields):
         ({"apiVersion": "other.io/v1", "kind": "Other"}, "Other: check this kind with the --crd of its own operator"),
     ],
 )
-def test_the_script_tells_what_the_definition_does_not_know(manifest, line, tmp_path, capsys):
+def test_the_script_reports_names_that_the_definition_does_not_know(manifest, line, tmp_path, capsys):
     written = {
         "manifest": {"kind": "RayJob"} | manifest,
         "crd": make_crd(cpus={"type": "integer"}),

@@ -84,7 +84,7 @@ def test_cheap_stages_share_a_process_and_the_output_is_the_same():
         ({"workers": "auto"}, [["source"], ["double"]]),
     ],
 )
-def test_only_what_is_auto_and_may_share_a_process_is_fused(keys, processes):
+def test_only_stages_with_auto_that_may_share_a_process_are_fused(keys, processes):
     assert list_processes(Pipeline(pipeline(stage("double", **keys), source=64))) == processes
 
 
@@ -95,7 +95,7 @@ def test_fuse_auto_chooses_workers_too_and_workers_auto_never_fuses():
 
 
 @pytest.mark.parametrize("keys", [{"env": {"FLAG": "1"}}, {"cpus": "0"}, {"device": "cpu"}])
-def test_nothing_is_fused_into_a_stage_with_a_process_of_its_own_kind(keys):
+def test_nothing_is_fused_into_a_stage_with_its_own_kind_of_process(keys):
     running = Pipeline(pipeline(stage("double", **keys), stage("same", fuse="auto"), source=64))
     assert list_processes(running) == [["source"], ["double"], ["same"]]
 
@@ -145,7 +145,7 @@ def test_a_probe_without_a_result_is_not_kept():
 @pytest.mark.parametrize(
     "value, least, most", [("1-3", 1, 3), ({"min": 2, "max": 40}, 2, 40), ({"min": 30, "max": 40}, 30, 40)], ids=str
 )
-def test_a_range_starts_with_what_pays_within_it_and_keeps_its_bounds(value, least, most):
+def test_a_range_starts_with_the_best_number_and_keeps_its_bounds(value, least, most):
     running = Pipeline(pipeline({**WAITS, "workers": value}, source=40))
     [line] = running.explain_auto_workers()
     process = running.make_plan().processes[1]
@@ -172,7 +172,7 @@ def test_one_worker_that_cannot_have_others_has_no_bounds(keys):
     assert spec.stages[0].workers == 1
 
 
-def test_fuse_auto_is_decided_at_the_start_and_what_is_fused_has_no_bounds():
+def test_fuse_auto_is_decided_at_the_start_and_fused_stages_have_no_bounds():
     running = Pipeline(pipeline(stage("double", fuse="auto", workers="1-4"), source=64))
     [line] = running.explain_auto_workers()
     assert line.startswith("double: fused into source (auto): ")

@@ -154,7 +154,7 @@ def test_a_pipe_in_place_of_the_file_does_not_block(code):
     assert cache(code).load() is None
 
 
-def test_what_may_be_fused_comes_from_the_config_not_from_the_file(code):
+def test_the_fusable_stages_come_from_the_config_not_from_the_file(code):
     """A file cannot make a stage with state have two workers."""
     running = Pipeline(pipeline(stage(f"{code}:double", name="double", stateful=True)))
     plan = running._plan_spec(running.spec)

@@ -106,7 +106,7 @@ def test_installed_packages_count_by_their_version(tmp_path):
     assert [line.split()[0] for key, line in lines.items() if key.startswith("code.")] == ["ops.py"]
 
 
-def test_a_file_with_a_syntax_error_counts_alone(tmp_path):
+def test_a_file_with_a_syntax_error_counts(tmp_path):
     (tmp_path / "ops.py").write_text("import (\n")
     assert "code.0" in describe_code([tmp_path / "ops.py"], ModuleLocator(sys.path))
 

@@ -125,7 +125,7 @@ def draw_three(_: Any) -> Any:
     return random.random(), np.random.normal(), random.gauss()  # noqa: NPY002
 
 
-def test_what_is_not_reseeded_draws_on_while_the_caller_draws_too(expected):
+def test_a_stage_without_reseeding_continues_its_draws_while_the_caller_draws_too(expected):
     epoch_seed = derive_seed(0, 0, "source", ())
     seed(epoch_seed & 0xFFFFFFFF)
     random.seed(epoch_seed)

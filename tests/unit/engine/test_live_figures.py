@@ -149,7 +149,7 @@ def test_no_socket_is_left_and_none_is_made_where_it_is_off(socket_folder: Path,
     assert not socket_folder.exists()
 
 
-def test_rows_are_what_the_user_wrote_and_count_source_items(socket_folder, tmp_path):
+def test_rows_have_the_user_s_names_and_count_source_items(socket_folder, tmp_path):
     config = pipeline(
         stage("same", workers=2),
         batch(4),

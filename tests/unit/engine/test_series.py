@@ -104,7 +104,7 @@ def test_the_gain_of_a_change_is_the_rate_after_it_against_that_before(changes: 
     assert measure_gain(samples, changes, 0, 5 * SECOND_NS) == pytest.approx(gain, abs=0.03)
 
 
-def test_what_one_decision_did_step_by_step_is_one_change():
+def test_the_steps_of_one_decision_are_one_change():
     cause, other = ChangeCause("busy"), ChangeCause("busy")
     changes = [
         make_change(1, workers=2, cause=cause),

@@ -41,7 +41,7 @@ def rest_of(position: EpochPosition, rank: int, world_size: int) -> list[int]:
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("saved, now", WORLD_SIZES)
-def test_new_ranks_get_exactly_what_the_old_ones_had_left(saved, now, steps):
+def test_new_ranks_get_exactly_the_items_that_the_old_ones_had_left(saved, now, steps):
     position = EpochPosition(3, steps, Cursor(None, steps))
     states = [state(rank, saved, position) for rank in range(saved)]
     positions = [resume(states, rank, now) for rank in range(now)]

@@ -253,7 +253,7 @@ def test_values_computed_by_a_cached_property_do_not_count():
         (lambda: torch.ones(2).to_sparse(), ""),
     ],
 )
-def test_what_cannot_be_compared_says_so(make, reason):
+def test_a_value_without_a_fingerprint_says_why(make, reason):
     value = make()
     with contextlib.closing(value) if hasattr(value, "close") else contextlib.nullcontext():
         for owner in (value, [1, value], {"a": {"b": [value]}}, lambda: value):

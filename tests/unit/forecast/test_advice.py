@@ -167,7 +167,7 @@ def test_each_step_gains_a_tenth_on_top_of_those_before_it():
             items_per_s = step.items_per_s_after
 
 
-def test_each_pair_of_neighbours_is_estimated_alone():
+def test_each_pair_of_neighbours_is_estimated_separately():
     costs = chain(process("source", 20), process("split", 20), process("count", 20), batch(20), hop_us=60)
     split, count, gather = estimate_fusions(costs, ones(costs), budget(cpus=1))
     assert (split.stage, split.into, split.saved_ns) == ("split", "source", 60 * US)

@@ -249,7 +249,7 @@ def test_items_that_a_probe_leaves_on_their_way_do_not_lower_the_cost():
     assert compute_costs(planned, probed, {}).processes[2].run_ns == pytest.approx(20 * US, rel=0.02)
 
 
-def test_a_stage_after_a_filter_that_drops_the_first_items_costs_what_it_does_since():
+def test_the_cost_of_a_stage_ignores_the_items_dropped_before_it():
     planned = plan(stage("same"), stage("double"))
     stages = (stage_record("source", 10), stage_record("same", 10), stage_record("double", 500, items=24))
     hops = (("source", "same", ITEMS), ("same", "double", 24), ("double", "sink", 24))

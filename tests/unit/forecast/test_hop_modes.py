@@ -66,7 +66,7 @@ def test_a_quick_function_in_a_process_that_waits_has_its_own_time():
         ("shared_memory", "the forced shared memory costs 1.2 ms per message, pipe would cost 41 ms"),
     ],
 )
-def test_one_line_says_what_a_forced_mode_costs(mode, words):
+def test_one_line_gives_the_cost_of_a_forced_mode(mode, words):
     cost = MessageCost(as_sent_ns=0, pipe_ns=41_000_000, shared_memory_ns=1_200_000, pickling_ns=0)
     forced, free = (
         HopForecast(source="make", target="total", mode=each, threshold_bytes=0, reason="", cost=cost)

@@ -117,12 +117,12 @@ def test_memory_limits_the_workers():
     assert choose(costs, cpus=8, memory_mb=1000) == [(0, 1, 1), (2, 2, 1)]
 
 
-def test_a_stage_that_must_be_alone_is_not_fused():
+def test_a_stage_that_needs_its_own_process_is_not_fused():
     costs = chain(process("source", 5), process("split", 5, unfusable_reason="it sets `env`"), batch(5), hop_us=200)
     assert choose(costs, cpus=1) == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
 
 
-def test_a_stage_with_state_has_one_worker_also_beside_others():
+def test_a_stateful_stage_has_one_worker_even_among_other_stages():
     costs = chain(process("source", 5), process("a", 500, is_single_worker=True), process("b", 500), batch())
     for first, last, workers in choose(costs, cpus=8):
         assert workers == 1 or not first <= 1 <= last
@@ -169,6 +169,6 @@ def all_layouts(costs, limits):
                 yield layout
 
 
-def test_the_members_of_a_group_load_their_own_beside_one_python():
+def test_a_group_counts_python_once_and_the_memory_of_each_member():
     costs = chain(process("source", 1), process("a", 1, memory_bytes=450 * MB), process("b", 1, memory_bytes=250 * MB))
     assert compute_memory_bytes(FusedGroup(1, 2, 2), costs) == 2 * (50 + 400 + 200) * MB

@@ -159,7 +159,7 @@ def test_every_change_that_is_not_offered_says_why(runs):
             ), seed
 
 
-def test_what_plan_would_advise_is_among_the_changes(runs):
+def test_the_advice_of_plan_is_among_the_changes(runs):
     """The same costs and budget: where `plan` advises a layout, an estimate gains a tenth too, or says why not."""
     advised = 0
     for seed, made, measured in runs:

@@ -136,7 +136,7 @@ def test_stage_that_was_half_idle_follows_at_once_when_another_no_longer_limits(
     assert (first.decision.group, first.at_s - began_s <= 2) == (2, True)
 
 
-def test_worker_that_cannot_start_is_left_alone_for_a_while():
+def test_a_worker_that_cannot_start_is_not_tried_again_at_once():
     simulation = Simulation([Stage(50, can_start=False)])
     simulation.run_until(600)
     assert 2 <= len(simulation.changes) <= 4

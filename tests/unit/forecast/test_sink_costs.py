@@ -20,7 +20,7 @@ def make_sample(*, items=8, rows=8, part_us=800, row_us=10, collect_us=500, copy
     )
 
 
-def test_what_a_part_costs_is_shared_by_the_rows_of_a_run():
+def test_the_cost_of_a_part_is_shared_by_the_rows_of_a_run():
     cost = compute_sink_cost([make_sample()] * 3, max_items=800, max_bytes=10**9)
     assert cost.write_ns == pytest.approx(11 * US)
     assert cost.collect_ns == pytest.approx(10 * US + 420 * US / 800)

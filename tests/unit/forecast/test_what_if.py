@@ -115,7 +115,7 @@ def test_a_forced_mode_that_costs_more_is_estimated_without_it():
     assert "mode" not in estimate("auto")
 
 
-def test_what_was_not_measured_is_not_estimated():
+def test_unmeasured_stages_are_not_estimated():
     stages = (worker("source", 100), worker("slow", 9000))
     hops = (hop("source", "slow"), hop("slow", "sink"))
     short = replace(run(*stages, hops=hops), items_in=15)

@@ -125,7 +125,7 @@ def test_a_run_that_never_started_has_a_report(make):
     assert report.stages == ()
 
 
-def test_a_row_has_the_shares_of_its_process_and_not_of_what_is_fused_into_it(make):
+def test_a_row_has_the_shares_of_its_process_without_fused_stages(make):
     indices = make.stage("source.indices", busy=0.3, starved=0.5, part_of="source")
     reader = make.stage("source", busy=0.2, fused_into="source.indices")
     [row] = build_report(make.record(indices, reader)).stages

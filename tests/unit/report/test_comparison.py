@@ -27,7 +27,7 @@ def test_short_or_missing_series_cannot_tell(points):
     assert "cannot tell" in comparison.sentence
 
 
-def test_stages_of_one_run_alone_are_named():
+def test_stages_that_only_one_run_has_are_named():
     comparison = compare_runs(make_report(stages=3), make_report(stages=4))
     assert "only in the second run: detect" in comparison.notes
     assert [stage.name for stage in comparison.stages] == ["files", "decode", "augment", "normalise"]

@@ -69,7 +69,7 @@ def test_items_behind_a_slow_first_one_are_admitted_up_to_the_window(segment):
     assert segment.count_admitted(17) == WINDOW - 10
 
 
-def test_what_arrived_in_an_earlier_generation_does_not_count(segment):
+def test_items_of_an_earlier_generation_do_not_count(segment):
     segment.arrive(consumed=7, early=3)
     segment.early = 0
     segment.start(GENERATION + 1, 7)

@@ -125,7 +125,7 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path):
         NpzSink(tmp_path)
 
 
-def test_overwrite_deletes_what_an_earlier_run_wrote_and_nothing_else(tmp_path: Path):
+def test_overwrite_deletes_only_files_of_an_earlier_run(tmp_path: Path):
     for name in ("000007.npz", "mine.npz", "notes.txt"):
         (tmp_path / name).touch()
     NpzSink(tmp_path, overwrite=True)({"x": 1})

@@ -251,7 +251,9 @@ def test_a_finished_job_is_not_run_again_unless_it_is_overwritten(tmp_path: Path
     ],
     ids=["pattern", "list", "recursive", "folder", "nested"],
 )
-def test_overwrite_refuses_to_delete_what_the_source_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source):
+def test_overwrite_refuses_to_delete_files_that_the_source_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source
+):
     monkeypatch.chdir(tmp_path)
     write(make_config(Path("out"), "jsonl", 10))
     before = read_bytes(tmp_path / "out")
@@ -269,7 +271,7 @@ def test_overwrite_refuses_to_delete_the_subfolders_that_the_source_reads(tmp_pa
     assert len(list(tmp_path.glob("*/*.png"))) == 5
 
 
-def test_overwrite_deletes_what_a_neighbouring_source_does_not_read(tmp_path: Path):
+def test_overwrite_deletes_only_files_that_a_neighbouring_source_does_not_read(tmp_path: Path):
     write(make_config(tmp_path / "in", "jsonl", 10))
     write(make_config(tmp_path / "out", "jsonl", 10))
     source = {"uses": "stagepipe.sources.jsonl", "with": {"path": f"{tmp_path}/*.jsonl"}}
@@ -304,7 +306,7 @@ def test_a_changed_config_is_refused_with_the_difference(tmp_path: Path):
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_run_that_failed_before_its_first_item_is_started_anew_with_another_config(tmp_path: Path, resume: bool):
+def test_a_run_that_failed_before_its_first_item_may_restart_with_another_config(tmp_path: Path, resume: bool):
     config = make_config(tmp_path / "out", "jsonl", 10)
     with pytest.raises(RunError, match="no file matches"):
         write({**config, "source": {"uses": "stagepipe.sources.files", "with": {"glob": str(tmp_path / "*.jpg")}}})
@@ -343,7 +345,7 @@ def test_a_finished_job_that_lacks_a_file_is_not_finished(tmp_path: Path, kind: 
     write(config, resume=True)
 
 
-def test_overwriting_leaves_folders_and_what_links_lead_to(tmp_path: Path):
+def test_overwriting_does_not_follow_links(tmp_path: Path):
     photographs = tmp_path / "photographs"
     photographs.mkdir()
     (photographs / "mine.png").write_bytes(b"mine")
@@ -380,7 +382,7 @@ def test_resuming_leaves_a_folder_in_the_place_of_the_next_shard(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["images", "zarr"])
-def test_a_lost_cut_or_foreign_file_is_noticed_beside_other_files(tmp_path: Path, kind: str):
+def test_a_lost_cut_or_foreign_file_is_noticed_among_other_files(tmp_path: Path, kind: str):
     out = tmp_path / "out"
     config = make_config(out, kind, 5)
     write(config)
@@ -421,7 +423,7 @@ def test_a_damaged_journal_and_a_missing_shard_are_refused(tmp_path: Path):
         write(failing, resume=True)
 
 
-def test_a_resume_and_overwrite_delete_the_jobs_shards_alone(tmp_path: Path):
+def test_resume_and_overwrite_delete_only_the_shards_of_the_job(tmp_path: Path):
     out = tmp_path / "out"
     config = make_config(out, "jsonl", 300, shard_items=50)
     failing = {**config, "stages": [*config["stages"], {"name": "fail", "uses": fail_at_250}]}

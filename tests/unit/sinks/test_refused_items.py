@@ -90,7 +90,7 @@ def test_names_of_samples_are_compared_over_parts(tmp_path: Path, numbers: list[
         assert shard.getnames() == [f"{number}.x.json" for number in numbers]
 
 
-def test_what_a_schema_refuses_is_told_without_a_traceback(tmp_path: Path):
+def test_a_value_that_the_schema_refuses_is_reported_without_a_traceback(tmp_path: Path):
     sink = {"uses": ParquetSink, "with": {"path": str(tmp_path / "out"), "schema": {"m": "int64"}}}
     with pytest.raises(RunError, match="field `n` of row 0 of the part is not in `schema`") as caught:
         write({"source": {"uses": [{"n": 1}]}, "sink": sink})

@@ -29,7 +29,7 @@ def test_arrays_have_all_rows_and_chunks_of_the_given_size(tmp_path: Path, compr
     assert sorted(name for name, _ in group.members(max_depth=None)) == ["meta", "meta/name", "x"]
 
 
-def test_the_source_zarr_reads_what_the_sink_wrote(tmp_path: Path):
+def test_the_source_zarr_reads_the_output_of_the_sink(tmp_path: Path):
     write_items(tmp_path, [np.arange(3) + number for number in range(5)])
     source = ZarrSource(str(tmp_path), keys="data")
     assert [source[row].tolist() for row in range(len(source))] == [[n, n + 1, n + 2] for n in range(5)]

@@ -29,7 +29,7 @@ ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
         (pa.table({"x": [1], "y": [2]}), r"an index of a Table is no row; give the rows, `dataset\.to_pylist\(\)`"),
     ],
 )
-def test_what_has_no_rows_by_index_is_refused(dataset: Any, message: str):
+def test_a_dataset_without_rows_by_index_is_refused(dataset: Any, message: str):
     with pytest.raises(TypeError, match=rf"^dataset: {message}"):
         DatasetSource(dataset)
 

@@ -59,7 +59,7 @@ def test_damaged_and_other_compressions_are_refused():
         JsonlSource(write("a.jsonl.zst", b""))
 
 
-def test_without_a_cache_folder_a_compressed_file_says_what_to_set(monkeypatch):
+def test_without_a_cache_folder_a_compressed_file_names_the_setting(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     with pytest.raises(OSError, match="set XDG_CACHE_HOME"):
         JsonlSource(write("a.jsonl.gz", gzip.compress(b"1")))
@@ -157,7 +157,7 @@ def test_csv_without_quotes():
         (b"a,b\n", {"delimiter": ";;"}, "delimiter is ';;'; give one ASCII character"),
     ],
 )
-def test_bad_csv_says_where_and_what(data, arguments, message):
+def test_bad_csv_is_reported_with_its_place_and_value(data, arguments, message):
     with pytest.raises(ValueError, match=message):
         list(CsvSource(write("a.csv", data), **arguments))
 
@@ -216,7 +216,7 @@ def test_a_csv_header_is_utf8_or_named():
     assert CsvSource(write("b.csv", "x,prénom\n1,2\n".encode()))[0] == {"x": "1", "prénom": "2"}
 
 
-def test_a_full_disk_under_a_compressed_file_says_what_to_do(monkeypatch):
+def test_a_full_disk_during_decompression_is_reported_with_a_fix(monkeypatch):
     name = write("a.jsonl.gz", gzip.compress(b"1\n"))
     monkeypatch.setattr(source_cache, "make_cached_file", lambda _key, write: write(Path("/dev/full")))
     with pytest.raises(OSError, match=r"a\.jsonl\.gz: its decompressed copy does not fit into /dev: No space left on"):

@@ -45,7 +45,7 @@ def test_states_name_a_class_as_earlier_versions_did(name):
     assert get_display_name(cls) == f"stagepipe.{name}"
 
 
-def test_states_name_what_a_source_object_holds_as_earlier_versions_did():
+def test_states_name_the_members_of_a_source_object_as_earlier_versions_did():
     dataset = sources.DatasetSource(sources.ConcatSource([["a"], ["b"]]), shuffle=True)
     names = [get_display_name(value) for value in (dataset._order, dataset.dataset.parts[0])]
     assert names == ["stagepipe.sources.shuffled_order.ShuffledOrder", "stagepipe.sources.source_parts.SourcePart"]

@@ -89,7 +89,9 @@ def test_whole_files_are_whole(fault: str):
         ("stall", "the last with FSTimeoutError"),
     ],
 )
-def test_what_does_not_recover_is_an_error_with_the_url(monkeypatch: pytest.MonkeyPatch, fault: str, reason: str):
+def test_a_server_that_does_not_recover_is_an_error_with_the_url(
+    monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+):
     monkeypatch.setattr(remote_requests, "READ_REPEAT_S", 1.0)
     is_broken = False
     with FaultyStore(FILES, choose=lambda *_: fault if is_broken else None) as store:
@@ -102,7 +104,7 @@ def test_what_does_not_recover_is_an_error_with_the_url(monkeypatch: pytest.Monk
         assert source[0]["id"] == 0  # a cut block is not kept
 
 
-def test_what_no_waiting_fixes_is_not_repeated():
+def test_permanent_failures_are_not_repeated():
     with FaultyStore(FILES) as store:
         source = JsonlSource(f"{store.url}/a.jsonl")
         assert len(source) == COUNT

@@ -73,7 +73,7 @@ def test_a_million_lines_cost_at_most_16_bytes_each():
     assert again._index._bounds.nbytes <= 8 * 1_000_001
 
 
-def test_what_nobody_has_used_for_long_is_removed(cache, monkeypatch):
+def test_entries_unused_for_long_are_removed(cache, monkeypatch):
     monkeypatch.setattr("stagepipe.core.output._MAX_UNUSED_S", -1.0)
     source_cache.open_cached_array("one", lambda: np.zeros(1, np.int64))
     source_cache.open_cached_array("two", lambda: np.ones(1, np.int64))

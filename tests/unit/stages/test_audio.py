@@ -89,7 +89,7 @@ def test_a_recording_at_its_rate_and_one_of_two_channels_are_resampled():
     )
 
 
-def test_what_is_no_recording_is_refused():
+def test_values_that_are_not_recordings_are_refused():
     with pytest.raises(TypeError, match=r"audio.Resample: expected a dict with `samples` and .* keys \['data'\]"):
         audio.Resample(8_000)({"data": 1})
     with pytest.raises(TypeError, match=r"found an array of shape \(3,\)"):
@@ -139,7 +139,7 @@ except ValueError as error:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_torchcodec_decodes_what_soundfile_does(tmp_path):
+def test_torchcodec_and_soundfile_decode_the_same_samples(tmp_path):
     """FFmpeg's libraries are those that PyAV brings, under the names that torchcodec looks for."""
     import av
 
@@ -168,13 +168,13 @@ def test_torchcodec_decodes_what_soundfile_does(tmp_path):
     assert "audio.Decode: torchcodec cannot decode 5 bytes that begin with b'hello'" in done.stdout
 
 
-def test_torchcodec_without_ffmpeg_says_what_to_install():
+def test_torchcodec_without_ffmpeg_names_the_package_to_install():
     if ctypes.util.find_library("avutil"):
         pytest.skip("FFmpeg is installed")
     with pytest.raises(TargetError, match="torchcodec finds no libraries of FFmpeg; install FFmpeg"):
         audio.Decode(backend="torchcodec")
 
 
-def test_torchcodec_gives_float32_alone():
+def test_torchcodec_gives_only_float32():
     with pytest.raises(ValueError, match="torchcodec gives float32, not int16; use `backend: soundfile`"):
         audio.Decode(backend="torchcodec", mono=False, dtype="int16")

@@ -77,7 +77,7 @@ def test_views_with_any_strides_are_copied_in():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float32, torch.bfloat16], ids=str)
-def test_tensors_become_what_default_collate_makes(dtype: torch.dtype):
+def test_tensors_become_the_batch_of_default_collate(dtype: torch.dtype):
     items = [torch.arange(6).reshape(2, 3).to(dtype).T for _ in range(3)]
     batch = collate(items)
     assert type(batch) is torch.Tensor

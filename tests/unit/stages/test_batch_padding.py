@@ -63,7 +63,7 @@ def test_the_length_can_be_fixed_or_a_multiple():
         collate([{"x": array} for array in sequences()], pad=0, pad_to=3)
 
 
-def test_lengths_and_masks_are_added_beside_the_field():
+def test_lengths_and_masks_are_added_next_to_the_field():
     batch = collate([{"x": array, "n": 1} for array in sequences((2, 0, 3))], pad=0, lengths=True, mask=True)
     assert set(batch) == {"x", "n", "x_length", "x_mask"}
     assert (batch["x_length"].tolist(), batch["x_length"].dtype) == ([2, 0, 3], np.int64)
@@ -136,6 +136,6 @@ def test_rows_from_a_worker_get_their_mask_too():
         ([], {"mask": True}, "only padded fields have lengths and masks; set `pad`"),
     ],
 )
-def test_what_cannot_be_padded_is_refused(items, arguments, words):
+def test_values_that_cannot_be_padded_are_refused(items, arguments, words):
     with pytest.raises(ValueError, match=f"Batch: .*{words}|Batch: {words}"):
         collate(items or [0], **arguments)

@@ -161,7 +161,7 @@ def rows(cases: dict[str, tuple[str, list[Any]]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("items", EQUAL.values(), ids=EQUAL)
-def test_a_batch_equals_that_of_default_collate(items):
+def test_a_batch_equals_the_batch_of_default_collate(items):
     assert equal(collate(items), default_collate(items))
 
 
@@ -172,7 +172,7 @@ def test_a_different_batch_is_documented(row, items):
 
 
 @pytest.mark.parametrize("row, items", rows(REFUSED))
-def test_what_default_collate_alone_accepts_is_documented(row, items):
+def test_values_that_only_default_collate_accepts_are_documented(row, items):
     assert default_collate(items) is not None
     with pytest.raises(ValueError, match="Batch: "):
         collate(items)
@@ -180,7 +180,7 @@ def test_what_default_collate_alone_accepts_is_documented(row, items):
 
 
 @pytest.mark.parametrize("row, items", rows(ACCEPTED))
-def test_what_default_collate_refuses_and_batch_accepts_is_documented(row, items):
+def test_values_that_only_batch_accepts_are_documented(row, items):
     with pytest.raises((TypeError, ValueError)):
         default_collate(items)
     assert collate(items) is not None
@@ -188,7 +188,7 @@ def test_what_default_collate_refuses_and_batch_accepts_is_documented(row, items
 
 
 @pytest.mark.parametrize("items", BOTH_REFUSE.values(), ids=BOTH_REFUSE)
-def test_what_no_batch_can_hold_is_refused_by_both(items):
+def test_values_that_no_batch_can_hold_are_refused_by_both(items):
     with pytest.raises((TypeError, ValueError, RuntimeError, KeyError)):
         default_collate(items)
     with pytest.raises(ValueError, match="Batch: "):

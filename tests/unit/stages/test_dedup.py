@@ -76,7 +76,7 @@ def test_a_larger_hash_has_more_bits():
     assert len(dedup.PerceptualHash(hash_size=16)(make_picture(0))) == 16 * 16 // 4
 
 
-def test_what_is_no_text_and_no_image_is_refused():
+def test_values_that_are_not_texts_or_images_are_refused():
     with pytest.raises(TypeError, match=r"dedup\.MinHash: expected a text, found 3 bytes"):
         dedup.MinHash()(b"abc")
     with pytest.raises(TypeError, match=r"dedup\.PerceptualHash: expected a uint8 image .* float64"):

@@ -100,7 +100,7 @@ def download(server, path, **options):
 
 
 @pytest.mark.parametrize("path, requests", [("whole", 1), ("moved", 1), ("again", 3), ("cut_once", 2)])
-def test_what_may_pass_is_tried_again(server, path, requests):
+def test_temporary_failures_are_retried(server, path, requests):
     assert download(server, path) == BODY
     assert server.counts[f"/{path}"] == requests
 
@@ -140,7 +140,7 @@ def test_the_error_says_what_happened(  # noqa: PLR0917 - the cases' columns
     assert time.monotonic() - begin_s < 10
 
 
-def test_a_closed_port_and_what_is_no_url_are_named():
+def test_errors_name_a_closed_port_and_a_value_that_is_no_url():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionError, match="Connection refused"):

@@ -162,7 +162,7 @@ def test_a_truncated_file_is_refused():
         image.Decode()(data[: len(data) // 2])
 
 
-def test_what_is_neither_file_nor_bytes_is_refused():
+def test_values_that_are_neither_file_nor_bytes_are_refused():
     with pytest.raises(TypeError, match="expected a path or the bytes of a file, found an object of type int"):
         image.Decode()(3)
     with pytest.raises(FileNotFoundError, match=r"image.Decode: no file nothing\.jpg"):
@@ -187,7 +187,7 @@ def test_resize_equals_pillow_and_keeps_the_kind_of_image():
     assert resize(smooth()[..., 0]).shape == (10, 30)
 
 
-def test_resize_refuses_what_is_no_uint8_image():
+def test_resize_refuses_values_that_are_not_uint8_images():
     with pytest.raises(TypeError, match=r"image.Resize: expected a uint8 image .* shape \(2, 2, 3\) and dtype float64"):
         image.Resize(4)(np.zeros((2, 2, 3)))
 

@@ -132,7 +132,7 @@ def test_results_without_a_row_for_each_item_are_refused():
         Module(nn.Flatten(0))(ARRAYS)
 
 
-def test_what_is_no_module_or_no_device_is_refused(linear, monkeypatch):
+def test_values_that_are_not_modules_or_devices_are_refused(linear, monkeypatch):
     with pytest.raises(TypeError, match=r"module is of type int, not a torch.nn.Module"):
         Module(3)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -153,6 +153,6 @@ def test_a_sample_that_is_not_like_the_first_is_no_row(first, other):
         dataclasses.make_dataclass("Local", ["x"])(1),
     ],
 )
-def test_a_value_that_pickles_by_its_own_code_or_has_no_dense_row_travels_alone(value):
+def test_a_value_with_its_own_pickling_or_no_dense_row_is_sent_separately(value):
     with pytest.raises(NotStackableError):
         make_rows(value, 2)

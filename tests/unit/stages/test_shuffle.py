@@ -26,7 +26,7 @@ def test_every_block_is_a_permutation_of_its_own_items():
     assert shuffled != [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_the_order_depends_on_the_seed_alone():
+def test_the_order_depends_only_on_the_seed():
     assert blocks(range(50), 20, seed=3) == blocks(range(50), 20, seed=3)
     assert blocks(range(50), 20, seed=3) != blocks(range(50), 20, seed=4)
 

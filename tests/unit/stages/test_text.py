@@ -55,7 +55,7 @@ def test_the_pipeline_of_the_page_packs_by_default_names(tokenizer_file, tmp_pat
     assert batch["input_ids"].tolist() == [[1, 2, 3, 0, 1, 4, 5, 0]]
 
 
-def test_what_is_no_text_or_no_tokenizer_is_refused(tokenizer_file, tmp_path, monkeypatch):
+def test_values_that_are_not_texts_or_tokenizers_are_refused(tokenizer_file, tmp_path, monkeypatch):
     with pytest.raises(TypeError, match=r"text.Tokenize: expected a text, found an object of type int"):
         Tokenize(tokenizer_file)(3)
     with pytest.raises(FileNotFoundError, match=r"no tokenizer at .*bert-base; .*nothing is downloaded"):
@@ -170,12 +170,12 @@ def test_the_items_of_poor_texts_are_dropped_in_a_pipeline():
 
 
 @pytest.mark.parametrize("filters, words", [([], "an empty list"), ([len], "builtin_function_or_method")])
-def test_what_is_no_filter_of_datatrove_is_refused(filters, words):
+def test_only_filters_of_datatrove_are_accepted(filters, words):
     with pytest.raises(TypeError, match=rf"`filters` has .*{words}; give filters of datatrove.pipeline.filters"):
         QualityFilter(filters)
 
 
-def test_what_is_no_text_has_no_quality():
+def test_values_that_are_not_texts_have_no_quality():
     with pytest.raises(TypeError, match="expected a text, found an object of type dict; name the field"):
         QualityFilter([FineWebQualityFilter()])({"text": SENTENCES})
 

@@ -43,7 +43,7 @@ def test_a_successor_continues_the_ring(fd):
     assert [record.key for record in read_trace(fd, CAPACITY).iter_records()] == [(1,), (2,)]
 
 
-def test_a_killed_writer_leaves_what_it_wrote(fd):
+def test_items_of_a_killed_writer_arrive(fd):
     pid = os.fork()
     if not pid:
         buffer = TraceBuffer(fd, CAPACITY)

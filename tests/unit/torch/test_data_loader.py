@@ -336,7 +336,7 @@ class Endless(torch.utils.data.DataLoader):
             yield from super().__iter__()
 
 
-def test_what_is_no_loader_is_refused():
+def test_values_that_are_not_loaders_are_refused():
     with pytest.raises(UsageError, match=r"take_over\(Endless\): it has an `__iter__` of its own"):
         DataLoader.take_over(Endless(range(3)))
     with pytest.raises(UsageError, match=r"take_over\(list\): expected a torch.utils.data.DataLoader"):
@@ -451,7 +451,7 @@ class Cropped(Images):
         self.crop = torchvision.transforms.CenterCrop(2)
 
 
-def test_workers_find_what_their_dataset_is_made_of_imported():
+def test_the_modules_of_a_dataset_are_imported_before_its_workers_start():
     transforms = "torchvision.transforms.transforms"
     assert _find_modules((Cropped(), functools.partial(keep))) == {__name__, transforms}
     assert _find_modules((range(3), None, np.arange(3), str.upper, json.loads)) == set()
@@ -476,7 +476,7 @@ if __name__ == "__main__":
 """
 
 
-def test_what_a_script_defines_counts_by_what_it_refers_to(tmp_path):
+def test_the_definitions_of_a_script_count_with_the_names_they_use(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(IMPORTING_SCRIPT)
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)

@@ -10,7 +10,7 @@ class Refusing:
         raise AssertionError(f"a forked child called {name}")
 
 
-def test_a_child_leaves_copies_and_blocks_alone():
+def test_a_child_does_not_touch_copies_and_blocks():
     transfer = DeviceTransfer(pin_memory=True, registrar=Refusing(), find_lease=lambda *_: None)
     transfer._pending_copies.append(([Refusing()], None))
     pid = os.fork()

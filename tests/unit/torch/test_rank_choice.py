@@ -176,7 +176,7 @@ WARNING = r"this process is rank {}, and its loader yields all items.*pass Loade
 
 
 @pytest.mark.usefixtures("launched")
-def test_a_loader_without_a_rank_warns_under_a_launcher_and_yields_what_it_did():
+def test_a_loader_without_a_rank_warns_under_a_launcher_and_yields_the_same_items():
     with pytest.warns(UserWarning, match=WARNING.format("1 of 4")) as caught:
         assert items() == list(range(10))
     assert caught[0].filename == __file__
@@ -208,7 +208,7 @@ def test_a_pipeline_without_a_rank_warns_too_and_one_with_a_part_does_not():
     ],
     ids=str,
 )
-def test_whoever_gives_a_rank_or_shares_a_pipeline_gets_no_warning(keywords, monkeypatch):
+def test_no_warning_with_a_rank_or_a_shared_pipeline(keywords, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")

@@ -100,7 +100,7 @@ def test_numbers_strings_and_flat_containers_are_plain(item):
 
 
 @pytest.mark.parametrize("name", NOT_PLAIN)
-def test_what_may_run_code_or_is_large_is_not_plain(name):
+def test_values_that_may_run_code_or_are_large_are_not_plain(name):
     assert not measure_plain(NOT_PLAIN[name])
 
 

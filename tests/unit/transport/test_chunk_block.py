@@ -63,7 +63,7 @@ def test_a_block_is_no_larger_than_its_room(loop):
     assert len(entries) <= ROW_COUNT / 4, "two to four; a machine that stops for a moment lets rows go before that"
 
 
-def test_small_items_beside_rows_keep_their_order(loop):
+def test_small_items_between_rows_keep_their_order(loop):
     items = [make_row(number) if number % 3 else number for number in range(ROW_COUNT)] + [{1, 2}, "end"]
     for number, item in enumerate(items):
         assert loop.hop.send(item, 1, (number,))

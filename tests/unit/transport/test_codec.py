@@ -134,7 +134,7 @@ def test_a_third_party_strided_buffer_stays_in_the_pickle(encoder):
     assert encoder.buffers == []
 
 
-def test_registering_the_rebuilders_leaves_ordinary_pickles_alone():
+def test_registering_the_rebuilders_does_not_change_ordinary_pickles():
     data = io.BytesIO()
     pickle.Pickler(data, 5).dump(np.arange(3))
     assert b"stagepipe" not in data.getvalue()

@@ -93,7 +93,7 @@ def test_a_packet_is_no_longer_than_a_pipe_takes_at_once(make_held, nbytes):
     assert sum(map(len, held.packets)) == 100
 
 
-def test_a_marker_goes_after_what_is_held_and_the_last_one_at_once(make_held):
+def test_a_marker_follows_held_items_and_the_last_one_leaves_at_once(make_held):
     held = make_held()
     held.add()
     held.sender.send_marker(PacketKind.END_OF_PARTS, 0, (2,), count=3)
@@ -102,7 +102,7 @@ def test_a_marker_goes_after_what_is_held_and_the_last_one_at_once(make_held):
     assert held.packets == [[1, 2, 3]]
 
 
-def test_what_is_held_is_dropped_by_a_seek(make_held):
+def test_a_seek_drops_held_items(make_held):
     held = make_held()
     held.send()
     held.add()
@@ -111,7 +111,7 @@ def test_what_is_held_is_dropped_by_a_seek(make_held):
     assert held.packets == []
 
 
-def test_what_is_held_is_dropped_when_the_write_is_interrupted(make_held):
+def test_an_interrupted_write_drops_held_items(make_held):
     held = make_held()
     held.add()
     held.wait_ns = -1
@@ -150,7 +150,7 @@ def make_late(sender):
 
 
 @pytest.mark.parametrize("name", ["send", "add"])
-def test_what_a_slow_call_holds_back_is_written_by_another_thread(make_held, name):
+def test_another_thread_writes_the_items_that_a_slow_call_holds_back(make_held, name):
     held = make_held()
     getattr(held, name)()
     assert held.sender.write_late()
@@ -165,7 +165,7 @@ def test_what_a_slow_call_holds_back_is_written_by_another_thread(make_held, nam
     assert Histogram.from_words(held.words[:HISTOGRAM_WORDS]).count == 2
 
 
-def test_a_late_write_to_a_full_pipe_keeps_what_is_held(make_held):
+def test_a_late_write_to_a_full_pipe_keeps_the_held_items(make_held):
     held = make_held()
     held.add()
     held.wait_ns = -1
@@ -176,7 +176,7 @@ def test_a_late_write_to_a_full_pipe_keeps_what_is_held(make_held):
     assert held.packets == [[1]]
 
 
-def test_whoever_watches_is_called_when_something_is_held(make_held):
+def test_the_watcher_is_called_when_items_are_held(make_held):
     held = make_held()
     calls = []
     held.sender.is_watched = False

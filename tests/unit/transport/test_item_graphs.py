@@ -121,7 +121,7 @@ def test_an_item_arrives_with_its_bytes_and_what_it_shares(setup, item):
 
 
 @pytest.mark.parametrize("name", sorted(LEAVES))
-def test_every_leaf_arrives_beside_itself(any_transfer, name):
+def test_every_leaf_arrives_next_to_a_copy_of_itself(any_transfer, name):
     leaf = LEAVES[name]()
     item = {"one": leaf, "again": [leaf, (leaf,)], "other": LEAVES[name]()}
     assert describe(any_transfer.hop.transfer(item), {}) == describe(item, {})

@@ -221,7 +221,7 @@ def test_a_wake_event_ends_the_current_or_the_next_wait(pipe):
     wake_event.close()
 
 
-def test_a_wake_event_can_be_waited_for_alone():
+def test_a_process_can_wait_for_a_wake_event_without_a_pipe():
     wake_event = WakeEvent()
     begin = time.monotonic()
     wake_event.wait(0.05)

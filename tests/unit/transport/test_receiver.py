@@ -81,7 +81,7 @@ def test_after_a_wait_the_next_read_waits_first_and_a_packet_in_the_pipe_is_foun
     assert hop.receiver.receive_one(1, 0.0).value == "third"
 
 
-def test_an_interruption_does_not_lose_what_came_before_it(loop):
+def test_an_interruption_does_not_lose_earlier_items(loop):
     hop = loop.hop
     threading.Timer(0.02, hop.send, ("first",)).start()
     assert hop.receiver.receive_one(1).value == "first"

@@ -363,7 +363,7 @@ def test_the_same_items_in_other_chunks_are_rejected(data):
 
 
 @given(chunked_arrivals(), st.data())
-def test_in_any_order_chunks_are_emitted_on_arrival_without_what_was_emitted_before(case, data):
+def test_in_any_order_chunks_are_emitted_on_arrival_without_repeats(case, data):
     items, packets = case
     leaves = [key for n, tree in enumerate(items) for kind, key in make_leaves(tree, (n,)) if kind == PacketKind.ITEM]
     before = frozenset(data.draw(st.lists(st.sampled_from(leaves or [(0,)]))))

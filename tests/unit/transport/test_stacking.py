@@ -75,11 +75,11 @@ REPEATED = np.zeros(4)
         "text",
     ],
 )
-def test_other_values_are_left_alone(item):
+def test_other_values_stay_as_they_are(item):
     assert stack_arrays(item) is item
 
 
-def test_subclasses_of_containers_are_left_alone():
+def test_subclasses_of_containers_stay_as_they_are():
     class Item(dict):
         pass
 

@@ -93,7 +93,7 @@ def test_a_change_that_does_not_pay_is_not_kept_and_not_tried_again_from_the_sam
     assert tuner.propose(offers) == offers[0], "the layout is another one now"
 
 
-def test_what_the_layout_has_already_is_no_change():
+def test_settings_that_the_layout_has_are_no_change():
     assert Tuner(["window=9"], max_steps=9).propose([("window=9",), ()]) is None
 
 

@@ -43,7 +43,7 @@ def test_the_fix_comes_first_and_then_the_other_rows_by_their_gain():
     ]
 
 
-def test_what_loses_or_may_not_be_offered_is_not_tried():
+def test_changes_that_lose_or_are_ineligible_are_not_tried():
     report = offering("", row(-0.1, "window=1"), row(0.9, "order=any", reason="changes the order"))
     assert list(list_offers(report)) == []
 
@@ -88,7 +88,7 @@ def get_path(spec, number=0):
     return Path(spec.sinks[number].target.arguments["path"])
 
 
-def test_a_sink_writes_next_to_its_folder_and_what_it_wrote_goes(tmp_path):
+def test_a_trial_writes_next_to_the_sinks_folder_and_cleans_up(tmp_path):
     (tmp_path / "out").mkdir()
     with OutputSandbox(make_spec(jsonl(tmp_path / "out"))) as sandbox:
         path = get_path(sandbox.redirect(make_spec(jsonl(tmp_path / "out"))))

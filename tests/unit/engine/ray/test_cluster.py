@@ -41,7 +41,7 @@ def test_no_worker_gets_more_than_one_cpu_unasked():
     assert shares.source_tasks == 2
 
 
-def test_what_a_stage_asks_for_is_its_own_and_the_others_share_the_rest():
+def test_a_stage_gets_the_threads_it_asks_for_and_the_others_share_the_rest():
     stages = [stage("double", workers=2, resources={"cpus": 2}), stage("same")]
     shares = divide_cpus(processes(*stages), total=6, free=6, nodes=[6])
     assert shares.by_process[1] == 2
@@ -102,7 +102,7 @@ def add_up(shares, *workers):
     return sum(map(mul, shares.by_process, (shares.source_tasks, *workers)))
 
 
-def test_what_is_shared_leaves_room_for_the_loss_of_a_node():
+def test_the_cpu_shares_leave_room_for_the_loss_of_a_node():
     plan = processes(stage("double", workers=2))
     shares = divide_cpus(plan, total=4, free=4, nodes=[2, 2], spare=2)
     assert add_up(shares, 2) <= 2
@@ -209,7 +209,7 @@ def test_gpus_come_first_and_then_the_largest_shares(groups):
     assert not groups.removed
 
 
-def test_what_does_not_suffice_is_given_back_and_named(groups):
+def test_an_insufficient_reservation_is_released_and_named(groups):
     groups.room = 2
     with pytest.raises(RunError, match=r"no room for source: 2 x 0.2 CPU, small: 3 x 0.1 CPU: another job"):
         Reservation(PROCESSES, SHARES)
@@ -236,7 +236,7 @@ def test_each_group_is_given_back_once_even_if_ray_does_not_answer(groups):
     assert len(groups.removed) == 4
 
 
-def test_an_interrupt_gives_back_what_was_reserved(groups, monkeypatch):
+def test_an_interrupt_releases_the_reservation(groups, monkeypatch):
     def interrupt(timeout_s: int) -> bool:
         raise KeyboardInterrupt
 

@@ -72,7 +72,7 @@ def test_a_loss_that_leaves_enough_ends_nothing(nodes):
     watch.raise_if_short()
 
 
-def test_what_still_runs_after_a_loss_is_not_ended(nodes):
+def test_a_run_that_goes_on_after_a_loss_is_not_ended(nodes):
     with watch_nodes(nodes, ["resize"]) as (watch, ended):
         lose_b(nodes)
         for _ in range(100):
@@ -194,7 +194,7 @@ def test_a_block_from_another_node_is_counted_as_moved(monkeypatch):
     assert statistics.make_hops() == [StoreHopReport(get_ns=21, moved_bytes=100)]
 
 
-def test_a_node_counts_what_its_store_did_during_the_run(stores):
+def test_a_node_counts_the_work_of_its_store_during_the_run(stores):
     info = {"NodeID": "3f2a9c01" + "0" * 48, "Resources": {"CPU": 2.0, "object_store_memory": 80.0}}
     before = make_node(info, SimpleNamespace(spilled_bytes_total=100, spill_time_total_s=1.0))
     after = make_node(info, SimpleNamespace(spilled_bytes_total=250, spill_time_total_s=1.5, restored_bytes_total=70))

@@ -135,7 +135,7 @@ def test_relative_paths_start_in_the_folder_of_the_caller(tmp_path, monkeypatch)
     assert item["data"] == b"a"
 
 
-def test_after_an_order_point_what_has_several_workers_is_a_pool():
+def test_stages_with_several_workers_after_an_order_point_are_a_pool():
     stages = [
         stage("double", workers=2),
         batch(3),

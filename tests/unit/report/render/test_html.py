@@ -130,7 +130,7 @@ class TestFigures:
         assert self.read(change_verdict(make_report(), limited_by="", kind="none"))[2] == "Bottleneck none found"
 
 
-def test_the_words_are_those_of_the_config():
+def test_the_words_match_the_config():
     report = change_run(make_report(), items_in=300, items_out=1, samples_out=300, items_skipped=0)
     last = report.stages[-1].name
 
@@ -178,7 +178,7 @@ class TestBars:
         report = change_stages(report, detect={"kind": "sink"})
         assert list(read_bars(render_html(report)))[-1] == "detect"
 
-    def test_the_note_does_not_claim_what_is_not_so(self):
+    def test_the_note_makes_no_false_claim(self):
         page = render_html(change_verdict(make_report(), limited_by="other programs", kind="machine"))
         assert "The longest bar limits the rate." not in page
         assert 'class="box limit"' not in page
@@ -367,7 +367,7 @@ def test_many_long_errors_keep_the_page_small():
     assert page.count("and 480 more in the report") == 2
 
 
-def test_a_notebook_gets_a_fragment_with_a_style_that_leaves_the_rest_of_it_alone():
+def test_the_style_of_a_notebook_fragment_applies_only_to_the_fragment():
     fragment = render_notebook(make_report())
     assert not Checker(fragment).open
     assert not Checker(fragment).ids

@@ -51,7 +51,7 @@ def test_a_brief_report_fits_and_counts_what_went_wrong(rich_record, width):
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_estimates_are_in_the_full_report_alone(width):
+def test_estimates_are_only_in_the_full_report(width):
     report = make_report()
     text = drawn(report, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
@@ -78,7 +78,7 @@ def test_no_number_is_cut_or_wrapped_at_any_width(rich_record, width):
         assert heading in text
 
 
-def test_what_is_no_terminal_gets_each_sentence_in_one_line(rich_record, monkeypatch, capsys):
+def test_output_to_a_file_has_each_sentence_on_one_line(rich_record, monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
     report = build_report(rich_record)
     print_to_stdout(render_report(report))

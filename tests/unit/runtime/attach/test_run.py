@@ -264,7 +264,7 @@ def test_the_socket_of_a_killed_run_is_removed(socket_folder, board_fd):
     listener.close()
 
 
-def test_a_socket_that_does_not_listen_yet_is_left_alone(listener):
+def test_a_socket_that_does_not_listen_yet_is_not_deleted(listener):
     hidden = listener._folder / f".{os.getpid()}-99"
     with make_client_socket() as starting:
         starting.bind(str(hidden))
@@ -321,7 +321,7 @@ def compute_layout_digest() -> str:
     return hashlib.sha256(repr((facts, described)).encode()).hexdigest()[:16]
 
 
-def test_a_change_of_the_layout_has_a_version_of_its_own():
+def test_each_layout_change_has_its_own_version():
     digest = compute_layout_digest()
     assert DIGESTS.get(LAYOUT_VERSION) == digest, (
         f"the layout has changed: raise LAYOUT_VERSION in stagepipe/timing/board.py to {LAYOUT_VERSION + 1}, "

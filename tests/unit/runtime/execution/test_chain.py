@@ -240,14 +240,14 @@ KINDS = ["item", "source", "parts"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_fails_less_often_than_its_retries_arrives(kind):
+def test_an_item_that_fails_less_often_than_its_retries_arrives(kind):
     sent, counts = run(kind, 2, [], retries=2)
     assert sent == [(0, 0), (1, 10), (2, 20), (3, 30), (4, "tombstone"), (5, 50)]
     assert counts == [6, 6, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_fails_more_often_is_skipped_with_its_attempts(kind):
+def test_an_item_that_fails_more_often_is_skipped_with_its_attempts(kind):
     sent, counts = run(kind, 9, [], retries=2, on_error="skip")
     assert sent[1] == (1, "skip", ("ValueError: not 1", 3))
     assert [item for item, *_ in sent] == list(range(6))
@@ -255,7 +255,7 @@ def test_what_fails_more_often_is_skipped_with_its_attempts(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_fails_ends_the_run_without_on_error_skip(kind):
+def test_without_on_error_skip_a_failed_item_ends_the_run(kind):
     with pytest.raises(StageError, match="not 1") as caught:
         run(kind, 9, [], retries=1)
     assert caught.value.attempts == 2

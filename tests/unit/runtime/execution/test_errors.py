@@ -153,7 +153,7 @@ def test_a_list_is_a_valid_item():
     assert NUMBERS.map(lambda number: [number] * 2).map(sum).take(3) == [0, 2, 4]
 
 
-def test_indices_of_a_batch_sampler_are_no_such_list():
+def test_indices_of_a_batch_sampler_are_not_a_list_of_items():
     class Dataset:
         def __len__(self) -> int:
             return 4

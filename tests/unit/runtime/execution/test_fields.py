@@ -28,7 +28,7 @@ RGB = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
-def test_a_pil_image_becomes_what_pil_to_tensor_makes(mode: str):
+def test_a_pil_image_becomes_the_tensor_of_pil_to_tensor(mode: str):
     image = Image.fromarray(RGB).convert(mode)
     assert torch.equal(convert(image, "tensor", "image"), vision.pil_to_tensor(image))
 
@@ -36,7 +36,7 @@ def test_a_pil_image_becomes_what_pil_to_tensor_makes(mode: str):
 @pytest.mark.parametrize(
     "array", [RGB, RGB[..., :1], RGB[..., 0], RGB.astype("f4"), RGB[:, ::-1]], ids=lambda a: a.shape
 )
-def test_an_image_array_becomes_what_to_image_makes(array: np.ndarray):
+def test_an_image_array_becomes_the_tensor_of_to_image(array: np.ndarray):
     tensor = convert(array, "tensor", "image")
     assert type(tensor) is torch.Tensor
     assert torch.equal(tensor, vision.to_image(array.copy()).as_subclass(torch.Tensor))
@@ -303,7 +303,7 @@ def test_a_nested_field_is_replaced_in_copies():
     assert item == {"x": {"y": 1, "z": 2}}
 
 
-def test_a_value_beside_an_image_is_passed_unconverted(item: dict[str, Any]):
+def test_a_value_next_to_an_image_is_passed_unconverted(item: dict[str, Any]):
     def look(image: torch.Tensor, label: int) -> Mapping[str, Any]:
         return {"image": tuple(image.shape), "label": label}
 

@@ -32,7 +32,7 @@ def drawn(mode: str, group: str) -> dict[str, Any]:
         pytest.param("libraries", 13, marks=pytest.mark.slow),
     ],
 )
-def test_draws_are_those_of_seeding_before_each_item(group, count):
+def test_draws_equal_those_after_seeding_before_each_item(group, count):
     expected = drawn("eager", group)
     assert len(expected) == count
     assert drawn("lazy", group) == expected

@@ -47,7 +47,7 @@ def test_global_generators_keep_the_seed_of_the_item():
     assert find_own_generators([random.SystemRandom(), albumentations, torch.Generator]) is None
 
 
-def test_a_cycle_ends_and_a_transform_seeds_what_it_holds():
+def test_a_cycle_ends_and_a_transform_seeds_its_members():
     holder: dict[str, Any] = {"transform": make_augmentation()}
     holder["self"] = [holder]
     assert len(find_own_generators(holder).args[0]) == 1

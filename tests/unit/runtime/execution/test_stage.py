@@ -69,7 +69,7 @@ def test_a_missing_field_is_an_error_with_the_fix():
         ({"label": {"lt": 1}}, "of type NoneType"),
     ],
 )
-def test_what_cannot_be_compared_is_an_error(tests, message):
+def test_a_predicate_on_incomparable_values_is_an_error(tests, message):
     with pytest.raises(TypeError, match=re.escape(message)):
         build_predicate(tests, None)(ITEM)
 
@@ -238,7 +238,7 @@ def test_a_function_of_a_field_that_forgets_its_return_ends_the_run():
     ],
     ids=["generator of nothing", "SKIP", "None in a list", "order point"],
 )
-def test_what_is_no_mistake(builder, items):
+def test_intended_empty_results_are_accepted(builder, items):
     assert builder.take(9) == items
 
 

@@ -42,7 +42,7 @@ def test_an_unpicklable_part_is_named_with_its_path(value, location):
     )
 
 
-def test_an_error_raised_by_stagepipe_alone_has_no_trace():
+def test_an_error_raised_only_by_stagepipe_has_no_trace():
     batch = Batch(2)
     batch.add([1], 1)
     assert format_user_traceback(raised_by(batch.add, [1, 2], 1)) == ""

@@ -392,7 +392,7 @@ def test_a_death_with_several_items_in_progress_blames_none_and_separates_them(s
     assert policy.find_unbatched_ranges(1) == []
 
 
-def test_an_item_that_kills_alone_after_it_has_killed_with_others_is_blamed_for_the_former_only():
+def test_only_deaths_with_a_single_item_in_progress_count_against_it():
     policy = RestartPolicy(max_restarts=10)
     stage = replace(STAGE, on_error="skip", retries=1)
     decide_all(policy, death(stage=stage, key=(4,), suspects=[(4, 4), (5, 5)]), death(stage=stage, key=(5,)))

@@ -75,7 +75,7 @@ def test_a_sample_of_another_kind_begins_the_next_chunk():
     assert send_all([1, 2, "a", "b", 5]) == [(0, [1, 2]), (2, ["a", "b"]), (4, [5])]
 
 
-def test_what_is_no_row_travels_alone():
+def test_values_that_are_not_rows_are_sent_separately():
     value = object()
     assert send_all([1, value, 2]) == [(0, [1]), (1, value), (2, [2])]
     assert send_all([BIG, BIG]) == [(0, BIG), (1, BIG)]
@@ -96,7 +96,7 @@ def test_a_chunk_that_is_a_batch_may_have_more():
     assert [len(values) for _, values in send_all(rows, end=40, batch_size=41)] == [17, 17, 6]
 
 
-def test_parts_of_a_generator_travel_alone():
+def test_parts_of_a_generator_are_sent_separately():
     sent = Sent()
     output = ChunkOutput(sent)
     output.begin(0, 9)
@@ -131,7 +131,7 @@ def choose(size, times, item=0, max_items=512):
     return [size.choose(item, max_items) for _ in range(times)]
 
 
-def test_the_source_sends_one_item_at_a_time_until_it_knows_what_one_takes(regions):
+def test_the_source_sends_one_item_at_a_time_until_it_knows_the_time_of_one(regions):
     size = ChunkSize(regions)
     assert choose(size, 3) == [1, 1, 1]
     regions[0][ProcessCounter.CHUNK_ITEM_NS] = 1000
@@ -235,7 +235,7 @@ def test_the_short_way_is_like_the_one_with_retries(function, plan):
     assert counts[:2] == general_counts[:2]
 
 
-def test_samples_that_are_read_together_are_those_read_alone():
+def test_samples_that_are_read_together_equal_samples_read_one_by_one():
     dataset = Together(200)
     log, counts, region = run(Fetch(dataset), reseed=False)
     assert singly(log) == singly(run(Fetch(Together(200)), reseed=False, together=False)[0])
@@ -245,7 +245,7 @@ def test_samples_that_are_read_together_are_those_read_alone():
 
 
 @pytest.mark.parametrize("keys", [{}, {"reseed": False, "together": False}, {"reseed": False, "retries": 1}], ids=str)
-def test_samples_are_read_alone_if_each_has_a_seed_a_retry_or_a_suspicion(keys):
+def test_samples_are_read_one_by_one_if_each_has_a_seed_a_retry_or_a_suspicion(keys):
     dataset = Together(200)
     log, *_ = run(Fetch(dataset), **keys)
     assert len(singly(log)) == 20

@@ -100,7 +100,7 @@ def test_a_piece_in_an_arena_is_marked(encoder, loop):
     assert piece.is_in_arena
 
 
-def test_very_many_pieces_are_reported_by_size_alone(encoder):
+def test_very_many_pieces_are_reported_only_by_size(encoder):
     sample = measure_item([np.zeros(3000 + number, np.uint8) for number in range(100)], encoder)
     assert [piece.name for piece in sample.pieces] == ["item"] * 100
     assert sum(piece.nbytes for piece in sample.pieces) == 100 * 3000 + 99 * 50
