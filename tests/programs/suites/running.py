@@ -86,30 +86,35 @@ class Outcomes:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """A line of the page: tests by a pattern of their names, how many there are, and why they fail or are not run."""
+    """A line of the page: tests by patterns of their names, how many there are, and why they fail or are not run."""
 
-    pattern: str
+    patterns: Sequence[str]
     count: int
     text: str
 
     def matches(self, test: str) -> bool:
         """Return whether a test is meant."""
-        return fnmatchcase(test.partition("::")[2], self.pattern) or fnmatchcase(test, self.pattern)
+        names = (test, test.partition("::")[2])
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
 
 
 def load_reasons(suite: str, heading: str) -> list[Reason]:
     """Return the lines of a suite's table under `Failed` or `Not applicable`."""
     section = re.search(rf"^## {re.escape(suite)}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     table = re.search(rf"^### {heading}\n(.*?)(?=^###? |\Z)", section[1], re.MULTILINE | re.DOTALL) if section else None
-    lines = re.findall(r"^\| `([^`]+)` \| (\d+) \| (\S.*) \|$", table[1], re.MULTILINE) if table else ()
-    return [Reason(pattern=pattern, count=int(count), text=text) for pattern, count, text in lines]
+    lines = re.findall(r"^\| (`[^|]+`) \| (\d+) \| (\S.*) \|$", table[1], re.MULTILINE) if table else ()
+    return [
+        Reason(patterns=re.findall("`([^`]+)`", patterns), count=int(count), text=text)
+        for patterns, count, text in lines
+    ]
 
 
 def run_suite(suite: Suite, parts: Sequence[Part] = (), *, fault: str = "") -> Outcomes:
     """Run all parts, or those given, and return what became of the tests. The adapters may have a fault."""
     results: dict[str, str] = {}
     uses: dict[str, Counter[str]] = {}
-    excluded = [reason.pattern for reason in load_reasons(suite.name, "Not applicable")]
+    not_run = load_reasons(suite.name, "Not applicable")
+    excluded = [pattern for reason in not_run for pattern in reason.patterns]
     for part in parts or suite.parts:
         with tempfile.TemporaryDirectory() as folder:
             results |= _run_part(suite, part, Path(folder), excluded, fault)
@@ -164,7 +169,7 @@ def find_differences(suite: Suite, outcomes: Outcomes) -> Iterator[str]:
     for reason in reasons:
         found = [test for test in outcomes.failed if reason.matches(test)]
         if len(found) != reason.count:
-            yield f"{len(found)} of {reason.count} fail: {reason.pattern}"
+            yield f"{len(found)} of {reason.count} fail: {', '.join(reason.patterns)}"
 
 
 def run_case(suite: Suite) -> Sequence[Row]:

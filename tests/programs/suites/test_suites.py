@@ -35,7 +35,7 @@ def test_each_failure_of_the_table_has_its_reason(suite):
 
 
 def test_what_differs_from_the_list_is_told(monkeypatch):
-    reasons = [Reason(pattern="TestA::test_*", count=2, text="because")]
+    reasons = [Reason(patterns=["TestA::test_*"], count=2, text="because")]
     monkeypatch.setattr("tests.programs.suites.running.load_reasons", lambda suite, heading: reasons)
     listed = Outcomes(failed=frozenset({"test_x.py::TestA::test_a", "test_x.py::TestA::test_b"}))
     assert list(find_differences(SUITES[0], listed)) == []
