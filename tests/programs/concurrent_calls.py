@@ -23,7 +23,7 @@ from tests.programs.sources import find_python
 from tests.programs.tables import Row, Table
 
 _ITEMS, _CONCURRENCY, _ROUNDS = 3_000, 32, 3
-_LIMIT_S = 120.0
+_LIMIT_S = 300.0
 _SPDL = ("spdl", "aiohttp")
 
 
