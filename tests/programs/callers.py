@@ -21,6 +21,8 @@ from typing import Any
 
 TIMEOUT_S = 1.0
 RETRIES = 3
+WINDOW = 256
+"""Tasks of `spdl-wide`, of which no more are calls in progress than elsewhere."""
 
 
 class Fetch:
@@ -66,6 +68,20 @@ class PatientFetch:
         raise AssertionError
 
 
+class LimitedFetch(PatientFetch):
+    """The same with a bound of its own for the calls in progress."""
+
+    def __init__(self, url: str, calls: int) -> None:
+        """`url` is that of the server."""
+        super().__init__(url)
+        self.limit = asyncio.Semaphore(calls)
+
+    async def __call__(self, number: int) -> int:
+        """Return the square of the number."""
+        async with self.limit:
+            return await super().__call__(number)
+
+
 class RayFetch(PatientFetch):
     """The same for rows."""
 
@@ -108,12 +124,12 @@ def call_by_stagepipe(function: type, url: str, items: int, concurrency: int, **
         yield from results
 
 
-def call_by_spdl(url: str, items: int, concurrency: int) -> Iterator[int]:
+def call_by_spdl(fetch: PatientFetch, items: int, concurrency: int, order: str = "input") -> Iterator[int]:
     """SPDL's pipeline, whose event loop runs in this process."""
     from spdl.pipeline import PipelineBuilder
 
     builder = PipelineBuilder().add_source(range(items))
-    builder = builder.pipe(PatientFetch(url), concurrency=concurrency, output_order="input").add_sink(concurrency)
+    builder = builder.pipe(fetch, concurrency=concurrency, output_order=order).add_sink(concurrency)
     pipeline = builder.build(num_threads=1)
     with pipeline.auto_stop():
         yield from pipeline
@@ -143,8 +159,11 @@ def make_results(contestant: str, url: str, items: int, concurrency: int) -> Ite
         return call_by_stagepipe(Fetch, url, items, concurrency, timeout=f"{TIMEOUT_S}s")
     if contestant == "threads":
         return call_by_stagepipe(ThreadFetch, url, items, concurrency)
-    caller = {"spdl": call_by_spdl, "ray": call_by_ray}[contestant]
-    return caller(url, items, concurrency)
+    if contestant == "ray":
+        return call_by_ray(url, items, concurrency)
+    if contestant == "spdl-wide":
+        return call_by_spdl(LimitedFetch(url, concurrency), items, WINDOW)
+    return call_by_spdl(PatientFetch(url), items, concurrency, {"spdl": "input", "spdl-any": "completion"}[contestant])
 
 
 def measure_cpu_s() -> float:
@@ -168,12 +187,14 @@ def main(job_file: str, result_file: str) -> None:
     from_s = time.monotonic()
     found: list[int] = []
     times_s: list[float] = []
-    cpu_s = 0.0
+    first_cpu_s, cpu_s = 0.0, None
     for square in make_results(**job):
         times_s.append(time.monotonic())
         found.append(square)
+        if len(found) == 1:
+            first_cpu_s = measure_cpu_s()
         if len(found) == job["items"]:
-            cpu_s = measure_cpu_s()  # while all processes live
+            cpu_s = measure_cpu_s() - first_cpu_s  # while all processes live
     expected = [number * number for number in range(job["items"])]
     result = {
         "memory_from_s": from_s,

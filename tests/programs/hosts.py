@@ -75,6 +75,8 @@ class Job:
     out: str
     prepare: Callable[[Host], None]
     read: Callable[[Path], list[Any]]
+    unit: str = "rows"
+    """What `read` returns a list of."""
 
 
 def _make_images(host: Host, count: int) -> None:
@@ -115,6 +117,7 @@ _QUICKSTART: Final = Job(
     out="sink={{uses: stagepipe.sinks.npz, with: {{path: {}}}}}",
     prepare=partial(_make_images, count=64),
     read=_read_arrays,
+    unit="batches",
 )
 _FEATURES: Final = Job(
     config=f"{ROOT}/examples/feature_extraction/feature_extraction.yaml",
@@ -388,10 +391,10 @@ def _read_islands(cluster: Cluster, job: Job, out: str) -> list[Any]:
     return [island[index] for index in range(longest) for island in islands if index < len(island)]
 
 
-def _compare(rows: list[Any], expected: list[Any]) -> str:
+def _compare(rows: list[Any], expected: list[Any], unit: str) -> str:
     if rows == expected:
-        return f"equal ({len(rows):,})"
-    return f"NOT EQUAL: {len(rows):,} of {len(expected):,}"
+        return f"equal ({len(rows):,} {unit})"
+    return f"NOT EQUAL: {len(rows):,} of {len(expected):,} {unit}"
 
 
 def _wait_for_rows(cluster: Cluster, run: Run, out: str, worker: str) -> None:
@@ -450,7 +453,7 @@ def _run_case(case: Case) -> Sequence[Row]:
             again.wait()
             cells["resumed"] = again.describe_end()
         rows = _read_islands(cluster, job, out) if case.islands else job.read(host.find(out))
-        cells["rows"] = _compare(rows, expected)
+        cells["rows"] = _compare(rows, expected, job.unit)
         return [cells]
 
 

@@ -6,9 +6,11 @@ is missing is named with the command that gets it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +79,15 @@ def find_python(name: str, packages: Sequence[str]) -> Path:
         get = f"python3 -m venv {folder} && {folder}/bin/pip install {' '.join(packages)}"
         raise MissingSourceError(f"{name} has no environment of its own; make it with: {get}")
     return python
+
+
+def check_library(names: Sequence[str], get: str) -> None:
+    """Raise MissingSourceError, with the command `get`, if no shared library of these names can be loaded."""
+    for name in names:
+        with suppress(OSError):
+            ctypes.CDLL(name)
+            return
+    raise MissingSourceError(f"there is none of {', '.join(names)}; get it with: {get}")
 
 
 def _find_folder(variable: str) -> Path:

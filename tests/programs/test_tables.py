@@ -3,7 +3,7 @@
 import pytest
 
 from tests.programs.__main__ import load_tables
-from tests.programs.sources import MissingSourceError, Origin, find_python, find_source
+from tests.programs.sources import MissingSourceError, Origin, check_library, find_python, find_source
 from tests.programs.tables import PAGE, Table, render_page
 
 
@@ -36,6 +36,9 @@ def test_a_missing_source_is_named_with_the_command_that_gets_it(tmp_path, monke
         find_source(Origin.pypi("c", "1.0"))
     with pytest.raises(MissingSourceError, match=r"pip install d"):
         find_python("d", ["d"])
+    with pytest.raises(MissingSourceError, match=r"none of libnone.so.1, .*; get it with: apt-get install none"):
+        check_library(["libnone.so.1", "libnone.so.2"], "apt-get install none")
+    check_library(["libnone.so.1", "libc.so.6"], "apt-get install none")
     monkeypatch.delenv("STAGEPIPE_SOURCES")
     with pytest.raises(MissingSourceError, match="set STAGEPIPE_SOURCES"):
         find_source(Origin.pypi("c", "1.0"))

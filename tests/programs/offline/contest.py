@@ -45,6 +45,9 @@ _SAMPLE_PERIOD_S = 0.25
 _POLL_S = 0.05
 _LIMIT_S = 240.0
 _START_S = 20.0
+_TOLERANCE = 1e-4
+"""Relative and absolute, of a number."""
+_EQUAL = "equal"
 _LEFT_S = 3.0
 """How long the processes of a killed program may stay until they are killed as well, before the program runs again."""
 
@@ -170,11 +173,12 @@ def _kill(process: subprocess.Popen[bytes], program: Program, *, only_worker: bo
 
 @dataclass(kw_only=True)
 class Result:
-    """What was found of a program: its turns, the output of the first, and a sentence for each kill."""
+    """What was found of a program: its turns, the output of the first, how others differ, a sentence for each kill."""
 
     program: Program
     turns: list[Turn] = field(default_factory=list)
     output: Output = field(default_factory=lambda: Output(rows=()))
+    differences: list[str] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
 
     @property
@@ -190,7 +194,7 @@ class Result:
             "CPU": f"{median(turn.cpu_s for turn in self.turns):.1f} s",
             "memory": f"{median(turn.pss_bytes for turn in self.turns) / 1e6:.0f} MB",
             "killed and resumed": "; ".join(self.kills),
-            "notes": self.program.notes,
+            "notes": "; ".join(filter(None, [self.program.notes, *self.differences])),
         }
 
 
@@ -202,12 +206,14 @@ def hold_contest(
     prepare: Callable[[Path], None],
     count_calls: Callable[[Path], Mapping[Any, int]],
     items: int,
+    has_unique_keys: bool = True,
     seed: int = 17,
 ) -> list[Result]:
     """Let all programs take turns, then kill each.
 
     `prepare` puts what they read into a folder. `count_calls` returns how often each of the `items` has been worked on
-    since then: a program is killed at a random share of them, and what it did twice is reported.
+    since then: a program is killed at a random share of them, and what it did twice is reported. What a program writes
+    in its first turn is what its other runs are compared with.
     """
     results = {program.name: Result(program=program) for program in programs}
     for number in range(rounds):
@@ -219,7 +225,12 @@ def hold_contest(
                 if turn.failure:
                     raise RuntimeError(f"{name} failed: {turn.failure}")
                 result.turns.append(turn)
-                result.output = result.program.read(folder)
+                output = result.program.read(folder)
+                check_undisturbed(name, output, has_unique_keys=has_unique_keys)
+                if number == 0:
+                    result.output = output
+                differences = [each for each in describe_rows(result.output, output) if not each.endswith(_EQUAL)]
+                result.differences += [f"round {number + 1}: {each}" for each in differences]
                 print(f"{name}: {turn}", flush=True)  # noqa: T201 - how far it is
     for result in results.values():
         generator = random.Random(seed)
@@ -258,16 +269,40 @@ def _kill_and_resume(  # noqa: PLR0917 - the settings of a kill
     return ", ".join(words)
 
 
+def check_undisturbed(name: str, output: Output, *, has_unique_keys: bool = True) -> None:
+    """Raise RuntimeError if a run that nobody disturbed has no rows, rows twice, or files that cannot be read."""
+    doubled = len(output.rows) - len({key for key, _ in output.rows}) if has_unique_keys else 0
+    if not output.rows or doubled or output.unreadable:
+        raise RuntimeError(
+            f"{name}, undisturbed: {len(output.rows)} rows, {doubled} of them doubled, "
+            f"{len(output.unreadable)} unreadable files"
+        )
+
+
 def describe_rows(expected: Output, found: Output) -> Iterator[str]:
-    """Yield what is lost, doubled, other than it should be, and unreadable."""
+    """Yield what is lost, doubled, not expected at all, of another value, and unreadable."""
     for what, wanted, got in (("rows", expected.rows, found.rows), ("reasons", expected.failures, found.failures)):
-        if not wanted:
+        if not wanted and not got:
             continue
-        keys, wanted_keys = Counter(key for key, _ in got), Counter(key for key, _ in wanted)
-        lost, doubled = (wanted_keys - keys).total(), (keys - wanted_keys).total()
-        yield f"{what}: {lost} lost, {doubled} doubled"
+        values, keys, wanted_keys = dict(wanted), Counter(key for key, _ in got), Counter(key for key, _ in wanted)
+        unknown = [key for key, _ in got if key not in values]
+        counts = {
+            "lost": (wanted_keys - keys).total(),
+            "doubled": (keys - wanted_keys).total() - len(unknown),
+            "new": len(unknown),
+            "other": sum(key in values and not is_same(values[key], value) for key, value in got),
+        }
+        found_words = [f"{count} {name}" for name, count in counts.items() if count]
+        yield f"{what}: {', '.join(found_words) or _EQUAL}"
     if found.unreadable:
         yield f"{len(found.unreadable)} unreadable files"
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; arrays may differ in last bits, which depend on the batch."""
+    if isinstance(one, np.ndarray):
+        return np.shape(one) == np.shape(other) and np.allclose(one, other, _TOLERANCE, _TOLERANCE)
+    return bool(one == other)
 
 
 def find_version(python: Path, package: str) -> str:
@@ -303,7 +338,7 @@ def read_parquet(folder: Path, column: str) -> Output:
             unreadable.append(path.name)
             continue
         names = table["path"].to_pylist()
-        rows += [(Path(name).name, row) for name, row in zip(names, table[column].to_pylist(), strict=True)]
+        rows += [(Path(name).name, np.array(row)) for name, row in zip(names, table[column].to_pylist(), strict=True)]
     return Output(rows=rows, unreadable=unreadable)
 
 
@@ -329,8 +364,9 @@ def describe_differences(first: Result, result: Result, items: int) -> str:
     """Return how many rows there are, and how far their values are from those of the first."""
     expected, found = dict(first.output.rows), dict(result.output.rows)
     text = f"{len(found)} of {items}"
-    if result is not first:
-        names = sorted(expected.keys() & found.keys())
-        largest = max(np.abs(np.subtract(expected[name], found[name])).max() for name in names)
+    if unknown := len(found.keys() - expected.keys()):
+        text += f", {unknown} of other names"
+    if result is not first and (names := sorted(expected.keys() & found.keys())):
+        largest = np.max([np.abs(np.subtract(expected[name], found[name])).max() for name in names])
         text += f", the same within {largest:.0e}"
     return text

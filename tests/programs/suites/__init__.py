@@ -24,6 +24,7 @@ _NODES = {
     "prefetch": ("Prefetcher",),
 }
 _TORCHDATA = Origin.github("pytorch/data", "088e43477c1c750c26ea6c1466b708c45cc8ba30")
+_STATES = "test/stateful_dataloader/test_state_dict.py"
 _TEST_TOOLS = ("expecttest", "parameterized")
 
 
@@ -57,7 +58,7 @@ SUITES = [
         name="DataLoader",
         origin=Origin.github("pytorch/pytorch", "v2.6.0"),
         parts=[
-            Part(file="test/test_dataloader.py", only=only)
+            Part(files=["test/test_dataloader.py"], only=only)
             for only in (
                 "TestDataLoader and not Persistent and (test_b or test_c or test_e or test_f or test_g or test_i)",
                 "TestDataLoader and not Persistent and (test_l or test_m or test_n or test_r or test_sa or test_du)",
@@ -66,7 +67,7 @@ SUITES = [
                 "not TestDataLoader",
             )
         ],
-        sample=Part(file="test/test_dataloader.py", only="TestDataLoader and not Persistent and test_se"),
+        sample=Part(files=["test/test_dataloader.py"], only="TestDataLoader and not Persistent and test_se"),
         adapters={"torch.utils.data:DataLoader": _DATA_LOADER},
         environment="suites",
         packages=_TEST_TOOLS,
@@ -75,12 +76,12 @@ SUITES = [
         name="StatefulDataLoader",
         origin=_TORCHDATA,
         parts=[
-            Part(file="test/stateful_dataloader/test_sampler.py"),
-            Part(file="test/stateful_dataloader/test_state_dict.py", only="shard0 and not Iterable2"),
-            Part(file="test/stateful_dataloader/test_state_dict.py", only="shard1 or shard3 or Iterable2"),
-            Part(file="test/stateful_dataloader/test_state_dict.py", only="not shard0 and not shard1 and not shard3"),
+            Part(files=["test/stateful_dataloader/test_sampler.py"]),
+            Part(files=[_STATES], only="shard0 and not Iterable2"),
+            Part(files=[_STATES], only="shard1 or shard3 or Iterable2"),
+            Part(files=[_STATES], only="not shard0 and not shard1 and not shard3"),
         ],
-        sample=Part(file="test/stateful_dataloader/test_state_dict.py", only="TestJsonSerDe or TestSnapshotEnd"),
+        sample=Part(files=[_STATES], only="TestJsonSerDe or TestSnapshotEnd"),
         adapters={"torchdata.stateful_dataloader:StatefulDataLoader": _DATA_LOADER},
         environment="suites",
         packages=_TEST_TOOLS,
@@ -90,10 +91,13 @@ SUITES = [
         name="nodes",
         origin=_TORCHDATA,
         parts=[
-            Part(file=f"test/nodes/test_{name}.py")
-            for name in ("adapters", "batch", "cycler", "filter", "header", "loader", "map", "pin_memory", "prefetch")
+            Part(files=[f"test/nodes/test_{name}.py" for name in names])
+            for names in (
+                ("adapters", "batch", "cycler", "filter", "header"),
+                ("loader", "map", "pin_memory", "prefetch"),
+            )
         ],
-        sample=Part(file="test/nodes/test_batch.py"),
+        sample=Part(files=["test/nodes/test_batch.py"]),
         adapters={
             f"torchdata.nodes.{module}:{name}": f"suite_adapters.nodes:{name}"
             for module, names in _NODES.items()
@@ -107,10 +111,13 @@ SUITES = [
         name="webdataset",
         origin=Origin.github("webdataset/webdataset", "e0953f9bba17b416d5792d5a263b171c266e78be"),
         parts=[
-            Part(file=f"tests/test_{name}.py")
-            for name in ("compat", "decode", "handlers", "mix", "pipeline", "shuffles")
+            Part(
+                files=[
+                    f"tests/test_{name}.py" for name in ("compat", "decode", "handlers", "mix", "pipeline", "shuffles")
+                ]
+            )
         ],
-        sample=Part(file="tests/test_pipeline.py", only="trivial or repeat"),
+        sample=Part(files=["tests/test_pipeline.py"], only="trivial or repeat"),
         adapters={
             f"webdataset:{name}": f"suite_adapters.webdataset_pipeline:{name}"
             for name in ("DataPipeline", "WebDataset")
@@ -122,8 +129,8 @@ SUITES = [
     Suite(
         name="Grain",
         origin=Origin.pypi("grain", "0.2.18"),
-        parts=[Part(file="grain/_src/python/data_loader_test.py"), Part(file="grain/_src/python/load_test.py")],
-        sample=Part(file="grain/_src/python/load_test.py"),
+        parts=[Part(files=["grain/_src/python/data_loader_test.py", "grain/_src/python/load_test.py"])],
+        sample=Part(files=["grain/_src/python/load_test.py"]),
         adapters={"grain._src.python.data_loader:DataLoader": "suite_adapters.grain_loader:DataLoader"},
         environment="grain",
         packages=("grain==0.2.18", "absl-py", "parameterized"),

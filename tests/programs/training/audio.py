@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from tests.programs.sources import check_library
 from tests.programs.training.runner import Edit, Program
 from tests.programs.training.text import EXAMPLES, PACKAGES, TAKE_OVER, write_metric
 
 _RATE_HZ = 16_000
+_FFMPEG = [f"libavutil.so.{version}" for version in range(56, 61)]
+"""Of FFmpeg 4 to 8: torchcodec, with which the program decodes, brings none."""
 _TONES_HZ = {"low": 220.0, "middle": 440.0, "high": 880.0}
 
 
@@ -64,6 +68,7 @@ PROGRAMS = (
         make_data=make_tones,
         environment="transformers",
         packages=(*PACKAGES, "torchcodec"),
+        check=partial(check_library, _FFMPEG, "apt-get install ffmpeg, or set LD_LIBRARY_PATH to its folder"),
         runs_in_data=True,
         kill_at=35,
         resume=("--resume_from_checkpoint", "{out}/checkpoint-30"),

@@ -63,6 +63,8 @@ class Program:
     import_path: str = ""
     runs_in_data: bool = False
     """With the data as its current directory; without it, the script's folder."""
+    check: Callable[[], object] = bool
+    """Raises MissingSourceError if something else is missing on this machine."""
     notes: str = ""
 
 
@@ -82,6 +84,7 @@ def run_program(program: Program) -> Sequence[Row]:
     """Run all that the table says of a program."""
     source = find_source(program.origin, program.script)
     python = find_python(program.environment, program.packages)
+    program.check()
     with tempfile.TemporaryDirectory(prefix="training-") as name:
         bench = _Bench(program, source, python, Path(name))
         return [bench.run()]
