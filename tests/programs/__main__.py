@@ -1,4 +1,7 @@
-"""Run cases of a table, save their rows and fill docs/programs.md: python -m tests.programs TABLE [CASE...]."""
+"""Run cases of a table, save their rows and fill docs/programs.md: python -m tests.programs TABLE [CASE...].
+
+Without arguments it fills the page alone: a case that has changed since it was run is marked there.
+"""
 
 # ruff: noqa: T201 - a command-line tool
 
@@ -28,7 +31,10 @@ def load_tables() -> list[Table]:
 def main(arguments: list[str]) -> int:
     """Run the cases that are named, or all of the table. Return 1 if one could not run here."""
     tables = {table.name: table for table in load_tables()}
-    if not arguments or arguments[0] not in tables:
+    if not arguments:
+        PAGE.write_text(render_page(list(tables.values()), PAGE.read_text()))
+        return 0
+    if arguments[0] not in tables:
         print(f"{__doc__}\ntables: {', '.join(tables)}", file=sys.stderr)
         return 2
     table = tables[arguments[0]]

@@ -1,5 +1,7 @@
 """The page of other people's programs says what was kept of the last runs."""
 
+from functools import partial
+
 import pytest
 
 from tests.programs.__main__ import load_tables
@@ -25,6 +27,18 @@ def test_a_row_with_another_heading_is_refused(tmp_path, monkeypatch):
         table.run("bad")
     table.run("good")
     assert next(line for line in table.render() if "1" in line) == "| 1 |"
+
+
+def test_a_row_of_a_case_that_has_changed_is_marked(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.programs.tables.RESULTS", tmp_path)
+    make = lambda count: Table(name="t", headings=["a", "notes"], cases={"x": partial(_make_rows, count=count)})  # noqa: E731
+    make(1).run("x")
+    assert "| 1 |  |" in list(make(1).render())
+    assert "| 1 | measured with an earlier form of this case |" in list(make(2).render())
+
+
+def _make_rows(count):
+    return [{"a": str(count)}]
 
 
 def test_a_missing_source_is_named_with_the_command_that_gets_it(tmp_path, monkeypatch):
