@@ -7,24 +7,30 @@ at the start of each epoch, as torch reads it, and the workers get the indices t
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import json
 import multiprocessing
 import pickle
 import sys
+import threading
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import length_hint
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, default_collate
 
+from stagepipe.api import Pipeline
 from stagepipe.config import load
 from stagepipe.core import RunError, UsageError, WorkerIdentity, saves_state
+from stagepipe.engine import EpochCancelledError
 from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, StatefulWorkerStream, WorkerStream
 from stagepipe.stages import collate_as_torch
@@ -38,9 +44,15 @@ _NO_CONFIG_NOTE: Final = (
     "A DataLoader has no config to set a key in. `stagepipe.torch.Loader` takes one; there, the source "
     "`stagepipe.sources.dataset` reads the same dataset."
 )
+_FORK_NOTE: Final = (
+    'With multiprocessing_context="fork" nothing is sent: the workers are forks of this process and have its objects.'
+)
 _STATE_KEY: Final = "loader"
 _TURNS_KEY: Final = "turns"
 """Of the workers of an iterable dataset that have not reached their end, whose turn is next, and whose then."""
+_PART_INDICES: Final = 1 << 17
+"""The order is read and sent to the workers in parts: a sampler may have no end. One with a length is read at once."""
+_LEAVE_TIMEOUT_S: Final = 10.0
 _HAVE_ALREADY: Final = frozenset({"builtins", "numpy", "stagepipe", "torch", *sys.stdlib_module_names})
 """Packages that the fork server has imported."""
 
@@ -51,16 +63,21 @@ class DataLoader(TorchDataLoader[T_co]):
     It draws from torch's generators as the original does, so the order of the indices and later random numbers of the
     training loop are the same. These things differ:
 
-    - Random augmentation has a seed per batch instead of per worker. Augmented batches are the same with any
-      `num_workers`, but differ from the original's.
+    - Random augmentation has a seed per batch instead of per worker. Augmented batches of a map-style dataset are the
+      same with any `num_workers`, but differ from the original's. Seeds that `worker_init_fn` sets have no effect:
+      each batch seeds the generators of Python, NumPy and torch from the loader's `generator`.
     - A worker that dies is replaced, and its batches are made again. An error in a dataset is a `RunError` that also
-      has the type of the error.
-    - `timeout` limits the work on a batch, `prefetch_factor * num_workers` is the window of the pipeline, and
-      `in_order=False` is `order: any`.
-    - The sampler is read to its end at the start of an epoch, so it must be finite.
+      has the type of the error. It ends the epoch; the original can continue with the next batch.
+    - `timeout` limits the work on a batch, or for an iterable dataset the wait for a batch.
+      `prefetch_factor * num_workers` is the window of the pipeline, and `in_order=False` is `order: any`.
+    - The sampler is read ahead: to its length if it has one, otherwise 131,072 indices at a time. The order is the
+      original's if the sampler draws at its start, as torch's do. For a sampler that draws for each batch, it is the
+      order of a training loop that draws nothing between batches.
     - Each worker of an iterable dataset is its own pipeline. The figures and the report are those of the first worker.
+    - With `persistent_workers`, a new iteration invalidates the previous one, which raises UsageError if it continues.
 
-    As in the original, each epoch has new workers, unless `persistent_workers` keeps them. If `multiprocessing` forks,
+    As in the original, each epoch has new workers, unless `persistent_workers` keeps them. The workers end with the
+    epoch or when its iterator is dropped, for example by `break`; state and report remain. If `multiprocessing` forks,
     as it does by default on Linux before Python 3.14, the workers are forks of this process and have its dataset and
     collate function, whatever these hold. With `multiprocessing_context="spawn"` or `"forkserver"` the workers get
     copies, and an object that cannot be pickled is refused by name; `"fork"` selects forks.
@@ -128,12 +145,12 @@ class DataLoader(TorchDataLoader[T_co]):
         saved, self._saved = self._saved, None
         run = self._run if self.persistent_workers and saved is None else None
         if saved is None:
-            draws = _Draws.draw(self, None if run is None else run.seed)
+            draws = _Draws(self, None if run is None else run.seed)
         else:
             draws = _Draws.draw_again(self, saved[_STATE_KEY])
         self._run = run or _Run(self, draws.seed)
         self._epoch = _Epoch(self._run, draws, saved, is_last=not self.persistent_workers)
-        return self._epoch
+        return _Batches(self._epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last yielded batch, as numbers and strings (8 kB).
@@ -173,6 +190,7 @@ class _Run:
         self.seed = seed
         is_stream = isinstance(owner.dataset, IterableDataset)
         self._order = None if is_stream else DrawnOrder()
+        self._stream_timeout_s = owner.timeout if is_stream and owner.num_workers else 0
         workers = owner.num_workers if is_stream and owner.in_order else 1
         self.loaders = [
             Loader(
@@ -188,6 +206,7 @@ class _Run:
             for worker in range(max(workers, 1))
         ]
         self._next_epoch = 0
+        self.is_closed = False
 
     @property
     def loader(self) -> Loader:
@@ -205,7 +224,30 @@ class _Run:
         self._next_epoch = epoch + 1  # an iteration that was not used has another order
         for loader in self.loaders:
             loader.set_epoch(epoch)
-        return deque((worker, self.loaders[worker]._iterate(_leave)) for worker in turns)  # noqa: SLF001 - for loaders
+        try:
+            return deque((worker, self.loaders[worker]._iterate(_leave)) for worker in turns)  # noqa: SLF001 - for loaders
+        except UsageError as error:
+            if "cannot be sent to a worker" in str(error):
+                error.add_note(_FORK_NOTE)
+            raise
+
+    def read_batch(self, worker: int, batches: Iterator[Any]) -> Any:
+        """Return a worker's next batch. A stream is read in the source's process, whose items have no `timeout`."""
+        if not self._stream_timeout_s:
+            return next(batches)
+        pipeline = cast("Pipeline", self.loaders[worker].pipeline)  # no rank shares it
+        timer = threading.Timer(self._stream_timeout_s, pipeline.cancel_epoch)
+        timer.daemon = True
+        timer.start()
+        try:
+            return next(batches)
+        except EpochCancelledError:
+            raise RunError(
+                f"worker {worker} made no batch within the `timeout` of {self._stream_timeout_s:g} s; make the dataset "
+                "faster, or raise the `timeout` of the DataLoader"
+            ) from None
+        finally:
+            timer.cancel()
 
     def _load(self, saved: Mapping[str, Any]) -> list[int]:
         states: dict[int, dict[str, Any]] = defaultdict(dict)
@@ -229,6 +271,7 @@ class _Run:
         return {**state, _TURNS_KEY: " ".join(str(worker) for worker, _ in turns)}
 
     def close(self) -> None:
+        self.is_closed = True
         for loader in self.loaders:
             loader.close()
 
@@ -242,8 +285,8 @@ def _leave(batch: Any) -> Any:
     return batch
 
 
-class _Epoch(Iterator[Any]):
-    """The batches of an epoch, as the collate function made them. The workers of an iterable dataset take turns."""
+class _Epoch:
+    """An epoch and the position in it. The workers of an iterable dataset take turns."""
 
     def __init__(self, run: _Run, draws: _Draws, saved: Mapping[str, Any] | None, *, is_last: bool) -> None:
         self._run = run
@@ -251,14 +294,12 @@ class _Epoch(Iterator[Any]):
         self._is_last = is_last
         self._turns = run.begin(draws, saved)
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
+    def read_batch(self) -> Any:
+        """Return the next batch, as the collate function made it. Raises StopIteration after the last."""
         try:
-            while self._turns:
+            while self._turns or self._begin_next_part():
                 try:
-                    batch = next(self._turns[0][1])
+                    batch = self._run.read_batch(*self._turns[0])
                 except StopIteration:
                     self._turns.popleft()
                 else:
@@ -267,14 +308,46 @@ class _Epoch(Iterator[Any]):
             raise StopIteration  # noqa: TRY301
         except BaseException as error:
             self._turns.clear()
-            if self._is_last:
-                self._run.close()
+            self.leave()
             if isinstance(error, RunError) and "`source." in str(error):
                 error.add_note(_NO_CONFIG_NOTE)
             raise
 
+    def _begin_next_part(self) -> bool:
+        has_more = self._draws.read_part()
+        if has_more:
+            self._turns = self._run.begin(self._draws, None)
+        return has_more
+
+    def leave(self) -> None:
+        """End the workers, unless they are kept. The position and the report stay."""
+        if self._is_last:
+            self._run.close()
+
+    def leave_from_any_thread(self) -> None:
+        """Leave it where the garbage collector may have stopped a thread that the end of the workers waits for."""
+        if not self._run.is_closed:
+            with contextlib.suppress(RuntimeError):  # no thread starts at the interpreter's exit, which ends workers
+                closer = threading.Thread(target=self.leave, name="stagepipe-leave", daemon=True)
+                closer.start()
+                closer.join(_LEAVE_TIMEOUT_S)
+
     def state_dict(self) -> dict[str, Any]:
         return {**self._run.state_dict(self._turns), _STATE_KEY: self._draws.text} if self._turns else {}
+
+
+class _Batches(Iterator[Any]):
+    """The iterator of an epoch. As the original's, it has the workers: without it, they end."""
+
+    def __init__(self, epoch: _Epoch) -> None:
+        self._epoch = epoch
+        weakref.finalize(self, epoch.leave_from_any_thread).atexit = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._epoch.read_batch()
 
 
 def _forks_caller(owner: DataLoader[Any]) -> bool:
@@ -299,7 +372,7 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: Wor
             arguments |= {"dataset": _make_stream(owner, identity), "worker_init_fn": None}
     if owner.num_workers and (order is not None or "shards" in arguments):
         source["workers"] = owner.num_workers
-        if owner.timeout:
+        if owner.timeout and order is not None:
             source["timeout"] = f"{owner.timeout}s"
     stages = []
     if is_batched:
@@ -376,24 +449,44 @@ def _has_file(module: str) -> bool:
     return spec is not None and spec.has_location and spec.name == module
 
 
-@dataclass(frozen=True)
 class _Draws:
-    """What an iteration drew from torch's generators, as torch's own iterator does: a seed, then the order."""
+    """What an iteration draws from torch's generators, as torch's own iterator does: what `iter` draws, then a seed.
 
-    seed: int
-    order: Sequence[Any]
-    generators: Sequence[torch.Tensor]
-    """Their states before the order."""
+    Then it draws the order, which is read in parts: it may have no end.
+    """
 
-    @classmethod
-    def draw(cls, owner: DataLoader[Any], seed: int | None) -> _Draws:
-        """Draw. With `seed`, that of workers which are kept, only the order is drawn."""
-        if seed is None:
-            seed = int(torch.empty((), dtype=torch.int64).random_(generator=owner.generator).item())
-        generators = [generator.get_state() for generator in _list_generators(owner)]
-        is_stream = isinstance(owner.dataset, IterableDataset)
-        order = () if is_stream else list(owner.batch_sampler if owner.batch_sampler is not None else owner.sampler)
-        return cls(seed, order, generators)
+    def __init__(self, owner: DataLoader[Any], kept_seed: int | None) -> None:
+        """Draw the first part. `kept_seed`: that of workers which are kept, so that none is drawn."""
+        sampler = owner.sampler if owner.batch_sampler is None else owner.batch_sampler
+        if isinstance(owner.dataset, IterableDataset):
+            sampler = ()
+        self._generators = [generator.get_state() for generator in _list_generators(owner)]
+        self._kept_seed = kept_seed
+        self._indices = iter(sampler)
+        if kept_seed is None:
+            self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=owner.generator).item())
+            if owner.num_workers:
+                self._indices = iter(sampler)  # torch does so
+        else:
+            self.seed = kept_seed
+        self._length = length_hint(sampler)
+        self.part = -1
+        self.order: list[Any] = []
+        self.read_part()
+
+    def read_part(self) -> bool:
+        """Read the next part of the order; False if there is none."""
+        order = []
+        count = 0
+        for item in self._indices:
+            order.append(item)
+            count += len(item) if isinstance(item, list) else 1
+            if count >= _PART_INDICES and len(order) >= self._length:
+                break
+        self.part += 1
+        self.order = order
+        self.__dict__.pop("text", None)
+        return bool(order)
 
     @classmethod
     def draw_again(cls, owner: DataLoader[Any], text: str) -> _Draws:
@@ -407,7 +500,9 @@ class _Draws:
         try:
             for generator, state in zip(generators, states, strict=True):
                 generator.set_state(state)
-            drawn = cls.draw(owner, saved["seed"])
+            drawn = cls(owner, saved["kept_seed"])
+            while drawn.part < saved["part"] and drawn.read_part():
+                pass
         finally:
             for generator, state in zip(generators, current, strict=True):
                 generator.set_state(state)
@@ -425,8 +520,8 @@ class _Draws:
     @functools.cached_property
     def text(self) -> str:
         """What a state holds of it. Accelerate asks for a state with each batch."""
-        generators = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
-        return json.dumps({"seed": self.seed, "order": self.digest, "generators": generators})
+        origin = {"generators": [base64.b64encode(state.numpy().tobytes()).decode() for state in self._generators]}
+        return json.dumps({**origin, "kept_seed": self._kept_seed, "part": self.part, "order": self.digest})
 
 
 def _list_generators(owner: DataLoader[Any]) -> list[torch.Generator]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.programs.sources import Origin
 from tests.programs.training.images import make_coco_folder, make_image_folder, make_vit_folder
 from tests.programs.training.runner import Edit, Program
+from tests.programs.training.text import TAKE_OVER
 
 _TORCHVISION = Origin.github("pytorch/vision", "v0.21.0")
 _TIMM = Origin.github("huggingface/pytorch-image-models", "aa4b5850c1543fa488abf260f18390eda46cf85d")
@@ -91,14 +92,7 @@ PROGRAMS = (
             *("--dataloader_num_workers", "{workers}", "--remove_unused_columns", "False", "--use_cpu"),
             *("--save_steps", "4", "--report_to", "none", "--label_column_name", "label"),
         ),
-        edits=(
-            Edit("import evaluate", "import evaluate\nfrom stagepipe.torch import DataLoader"),
-            Edit(
-                "train_result = trainer.train(",
-                "trainer.get_train_dataloader = lambda get=trainer.get_train_dataloader: DataLoader.take_over(get())\n"
-                "        train_result = trainer.train(",
-            ),
-        ),
+        edits=(Edit("import evaluate", f"{TAKE_OVER}import evaluate"),),
         fixed=(
             Edit("RandomResizedCrop(size)", "Resize(size)"),
             Edit("RandomHorizontalFlip(),", ""),

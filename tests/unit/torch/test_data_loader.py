@@ -1,6 +1,7 @@
 """`stagepipe.torch.DataLoader` gives what torch's class gives, and resumes."""
 
 import functools
+import gc
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import types
 import weakref
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import torch.utils.data
@@ -207,6 +209,115 @@ def test_workers_that_are_kept_get_the_order_of_each_iteration():
     assert epochs[0] == epochs[1]
 
 
+def list_children():
+    return psutil.Process().children(recursive=True)
+
+
+@pytest.mark.parametrize("dataset", [Images(), Numbers()], ids=lambda dataset: type(dataset).__name__)
+def test_an_epoch_that_is_left_ends_its_workers_and_keeps_state_and_report(dataset):
+    torch.manual_seed(3)
+    before = {child.pid for child in list_children()}
+    threads = threading.active_count()
+    loader = DataLoader(dataset, batch_size=2, num_workers=2)
+    whole = describe(list(loader))
+    for number, _ in enumerate(loader):
+        if number == 2:
+            break
+    assert {child.pid for child in list_children()} <= before
+    assert threading.active_count() <= threads
+    assert loader.report().run.items_out
+    resumed = DataLoader(dataset, batch_size=2, num_workers=2)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert describe(list(resumed)) == whole[3:]
+    assert describe(list(loader)) == whole
+
+
+def test_a_pipe_that_was_open_at_the_start_of_an_epoch_has_its_end_after_it_was_left():
+    reader, writer = os.pipe()
+    next(iter(DataLoader(range(100), num_workers=1)))
+    os.close(writer)
+    os.set_blocking(reader, False)
+    assert os.read(reader, 1) == b""  # else BlockingIOError: a worker holds the other end
+    os.close(reader)
+
+
+def test_an_epoch_in_a_cycle_is_left_by_the_garbage_collector_of_any_thread():
+    loader = DataLoader(range(100), num_workers=1)
+    cycle = [iter(loader)]
+    cycle.append(cycle)
+    next(cycle[0])
+    children = [child for child in list_children() if child.is_running()]
+    del cycle
+    collector = threading.Thread(target=gc.collect)
+    collector.start()
+    collector.join()
+    assert len(list_children()) < len(children)
+
+
+def test_kept_workers_outlive_an_epoch_that_is_left():
+    loader = DataLoader(range(10), num_workers=1, persistent_workers=True)
+    next(iter(loader))
+    children = {child.pid for child in list_children()}
+    assert len(list(loader)) == 10
+    assert children <= {child.pid for child in list_children()}
+
+
+class ShufflesAtOnce:
+    """Draws in `__iter__`, and not when its iterator is asked for the first."""
+
+    def __iter__(self):
+        return iter(torch.randperm(12).view(4, 3).tolist())
+
+    def __len__(self):
+        return 4
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_draws_at_once_gives_the_order_that_torch_has(workers):
+    options = {"batch_sampler": ShufflesAtOnce(), "num_workers": workers}
+    dataset = range(12)
+    expected = read_epochs(torch.utils.data.DataLoader, dataset, **options)
+    assert read_epochs(DataLoader, dataset, **options) == expected
+
+
+class WithoutEnd:
+    """As detectron2's TrainingSampler."""
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(5)
+        while True:
+            yield from torch.randperm(10, generator=generator).tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}], ids=str)
+def test_a_sampler_without_end_is_read_in_parts_and_resumed(monkeypatch, options):
+    monkeypatch.setattr("stagepipe.torch.data_loader._PART_INDICES", 8)
+    options = {**options, "batch_size": 2, "sampler": WithoutEnd()}
+    expected = list(itertools.islice(torch.utils.data.DataLoader(range(10), batch_size=2, sampler=WithoutEnd()), 20))
+    loader = DataLoader(range(10), **options)
+    batches = iter(loader)
+    found = list(itertools.islice(batches, 11))
+    state = loader.state_dict()
+    assert describe(found + list(itertools.islice(batches, 9))) == describe(expected)
+    resumed = DataLoader(range(10), **options)
+    resumed.load_state_dict(state)
+    assert describe(list(itertools.islice(resumed, 9))) == describe(expected[11:])
+
+
+class Stuck(IterableDataset):
+    def __iter__(self):
+        yield 1
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("options", [{}, {"in_order": False}], ids=str)
+def test_a_stream_that_makes_no_batch_in_time_is_an_error(options):
+    batches = iter(DataLoader(Stuck(), num_workers=2, timeout=5, **options))
+    assert next(batches).tolist() == [1]
+    with pytest.raises(RunError, match="made no batch within the `timeout` of 5 s"):
+        list(batches)
+
+
 def test_two_iterations_at_once():
     loader = DataLoader(range(6), batch_size=2)
     pairs = [(one.tolist(), other.tolist()) for one, other in zip(loader, loader, strict=True)]
@@ -326,8 +437,9 @@ def test_workers_have_what_cannot_be_pickled_and_a_killed_one_is_replaced(tmp_pa
 
 def test_what_cannot_be_pickled_is_refused_by_its_name_where_workers_get_copies():
     loader = DataLoader([0, threading.Lock()], num_workers=1, multiprocessing_context="forkserver")
-    with pytest.raises(UsageError, match=r"source: `dataset` \(lock\) cannot be sent to a worker: TypeError"):
+    with pytest.raises(UsageError, match=r"source: `dataset` \(lock\) cannot be sent to a worker: TypeError") as caught:
         list(loader)
+    assert 'multiprocessing_context="fork"' in caught.value.__notes__[0]
 
 
 class Endless(torch.utils.data.DataLoader):
