@@ -228,7 +228,7 @@ def test_an_epoch_that_is_left_ends_its_workers_and_keeps_state_and_report(datas
     assert loader.report().run.items_out
     resumed = DataLoader(dataset, batch_size=2, num_workers=2)
     resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
-    assert describe(list(resumed)) == whole[3:]
+    assert describe(list(resumed))[1] == whole[1][3:]
     assert describe(list(loader)) == whole
 
 
