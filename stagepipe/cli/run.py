@@ -132,7 +132,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             if pipeline.started:
                 report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
                 if not is_done and shards is not None:
-                    print("the same command with --resume goes on from the last part", file=sys.stderr)
+                    print("the same command with --resume continues from the last part", file=sys.stderr)
         raise_report_errors(report_errors)
 
 

@@ -250,8 +250,8 @@ def check_source(saved: SourceIdentity, current: SourceIdentity) -> None:
     if saved.files is not None and current.files is not None and saved.files.versions != current.files.versions:
         names = _name_changed(saved.files, current.files, with_versions=True)
         _log.warning(
-            "the source files have another time than when this state was saved, and the same sizes%s; only samples of "
-            "them were compared: if they are no copies, their content may have changed, and so the items",
+            "the source files have the same sizes as when this state was saved, but other modification times%s; only "
+            "samples of them were compared: if they are not copies, their content, and so the items, may have changed",
             f": {names}" if names else "",
         )
 

@@ -73,7 +73,7 @@ class NpzSink:
             write_archive(partial_path, flatten_to_arrays(item), self.compression)
             partial_path.replace(final_path)
         except OSError as error:
-            raise OSError(f"npz: {final_path} cannot be written: {error.strerror or error}; make room") from None
+            raise OSError(f"npz: {final_path} cannot be written: {error.strerror or error}; free disk space") from None
         finally:
             partial_path.unlink(missing_ok=True)
         self._next_number += 1

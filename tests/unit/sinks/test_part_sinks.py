@@ -547,7 +547,7 @@ class FullDiskSink(PartSink):
 def test_a_full_disk_in_a_worker_is_told_without_a_traceback(tmp_path: Path):
     config = make_config(tmp_path / "out", "jsonl", 5)
     config["sink"] = {"uses": FullDiskSink, "with": {"path": str(tmp_path / "out")}}
-    with pytest.raises(RunError, match=r"out: No space left on device; make room, then --resume$") as caught:
+    with pytest.raises(RunError, match=r"out: No space left on device; free disk space, then --resume$") as caught:
         write(config)
     assert "Traceback" not in caught.value.trace
     assert "Errno" not in str(caught.value)
