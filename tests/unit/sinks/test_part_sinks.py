@@ -499,7 +499,7 @@ def test_a_sink_of_the_user_has_workers(tmp_path: Path):
 
 def test_an_item_sink_takes_no_workers_and_folders_are_its_own(tmp_path: Path):
     config = make_config(tmp_path / "out", "jsonl", 10)
-    with pytest.raises(stagepipe.ConfigError, match="this sink takes no `workers`"):
+    with pytest.raises(stagepipe.ConfigError, match="this sink cannot have `workers`"):
         stagepipe.Pipeline({**config, "sink": {"uses": print, "workers": 2}})
     with pytest.raises(UsageError, match="two sinks write to the folder"):
         write({**config, "sink": [config["sink"], {**config["sink"], "name": "again"}]})

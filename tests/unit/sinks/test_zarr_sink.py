@@ -99,7 +99,7 @@ def test_rows_without_elements_have_no_chunks(tmp_path: Path):
 def test_items_that_when_leaves_need_chunks_of_one(tmp_path: Path):
     config = make_config(tmp_path / "out", "zarr", 30)
     config["sink"]["when"] = {"id": {"ge": 20}}
-    with pytest.raises(ConfigError, match=r"this sink takes no `when`: its workers write whole chunks of 25 items"):
+    with pytest.raises(ConfigError, match=r"this sink cannot have `when`: its workers write whole chunks of 25 items"):
         Pipeline(config)
     config["sink"]["with"]["chunk_items"] = 1
     write(config)
