@@ -417,7 +417,8 @@ def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, sha
     missing = next((key for key in rank_keys if key not in state_dict), None)
     if missing is not None:
         raise UsageError(
-            f"this state is of another number of ranks (world_size: saved {saved_world_size}, now {shard.world_size}) "
+            f"this state comes from another number of ranks (world_size: saved {saved_world_size}, now "
+            f"{shard.world_size}) "
             f"and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
         )
 

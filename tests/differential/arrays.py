@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "objects": (np.array([1, "a"], object), "is of type ndarray of object"),
     "bfloat16 tensor": (torch.ones(2, dtype=torch.bfloat16), "is of type Tensor of torch.bfloat16"),
     "sparse tensor": (torch.ones(2).to_sparse(), "is of type Tensor"),
-    "text with a NUL at its end": ("a\0", "of which an array would change a value"),
+    "text with a NUL at its end": ("a\0", "an array of it would change a value"),
 }
 """What NumPy's format cannot hold."""
 
@@ -187,7 +187,7 @@ def _make_numpy_cells() -> list[Cell]:
             library="NumPy",
             ours=_npy([1, "a"]),
             outcome="error",
-            note="of which an array would change a value",
+            note="an array of it would change a value",
         ),
         Cell(
             group="npy",

@@ -145,7 +145,7 @@ def test_bytes_of_an_item_are_those_of_its_data():
         (
             WebDatasetSink,
             [{"__key__": "a.b", "x": 1}],
-            r"row 0 of the part: the name 'a\.b' of a sample must have no dot",
+            r"row 0 of the part: the name 'a\.b' of a sample must not contain a dot",
         ),
         (WebDatasetSink, [{"__key__": "a", "x": object()}], r"field `x`: no file type for object"),
         (HuggingFaceSink, [{"x": 1}, {"x": "a"}], r"huggingface: field `x`, row 1 of the part: str does not fit"),

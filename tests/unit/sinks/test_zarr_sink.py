@@ -60,7 +60,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path):
             ([{"a\0b": 1}], r"row 0 of the part: the field `a\\x00b` cannot be"),
             ([{"é" * 128: 1}], r"row 0 of the part: the field `é{80}\.\.\.` cannot be"),
             ([{"\udc80": 1}], r"the field `\\udc80` cannot be"),
-            ([{"x/y": 1, "x": 1}], r"row 0 of the part: the field `x` is an array, and so no group for `x/y`"),
+            ([{"x/y": 1, "x": 1}], r"row 0 of the part: the field `x` is an array, so it cannot be a group for `x/y`"),
         )
     ):
         with pytest.raises((TypeError, ValueError), match=message):

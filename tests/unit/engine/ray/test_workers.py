@@ -152,7 +152,7 @@ def test_stages_with_several_workers_after_an_order_point_are_a_pool():
     "found, difference",
     [
         (SourceIdentity(20), r"21 items there, 20 in the calling process"),
-        (SourceIdentity(21, describe_files(["a", "b"], [1, 2], [0, 0])), r"files have other names or sizes"),
+        (SourceIdentity(21, describe_files(["a", "b"], [1, 2], [0, 0])), r"file names or sizes differ"),
     ],
     ids=["items", "files"],
 )
