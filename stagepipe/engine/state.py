@@ -418,8 +418,7 @@ def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, sha
     if missing is not None:
         raise UsageError(
             f"this state comes from another number of ranks (world_size: saved {saved_world_size}, now "
-            f"{shard.world_size}) "
-            f"and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
+            f"{shard.world_size}) and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
         )
 
 

@@ -390,8 +390,7 @@ def _check_names(names: Mapping[str, Any]) -> None:
         if parent is not None:
             raise ValueError(
                 f"zarr: row 0 of the part: the field `{parent}` is an array, so it cannot be a group for `{name}`; "
-                "rename one "
-                "in a stage before the sink"
+                "rename one in a stage before the sink"
             )
 
 

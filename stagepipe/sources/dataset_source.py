@@ -203,8 +203,7 @@ def _refuse_named_columns(dataset: Any) -> None:
     if kind in _ROWS_BY_KIND:
         raise TypeError(
             f"dataset: an index of a {cls.__name__} is not a row; give the rows, `{_ROWS_BY_KIND[kind]}`, or use a "
-            "source"
-            " that reads the file"
+            "source that reads the file"
         )
     if isinstance(dataset, Mapping):
         names = list(dataset)

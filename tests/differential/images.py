@@ -491,7 +491,7 @@ def make_encode_cells() -> list[Cell]:
     ]  # fmt: skip
     cells += [
         error_cell(
-            f"EncodeJpeg of a PIL image {mode}, backend {backend}", f"the image is of mode {mode}, whose values do not fit",
+            f"EncodeJpeg of a PIL image {mode}, backend {backend}", f"of mode {mode}, whose values do not fit",
             lambda m=mode, b=backend: image.EncodeJpeg(backend=b)(make_picture(m)), group=group,
         )
         for mode in ("I", "F")
