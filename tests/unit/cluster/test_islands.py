@@ -102,7 +102,11 @@ def test_a_new_job_has_an_island_on_each_node():
     [
         ([seen("0-of-2", "1-of-2")] * 3, False, r"out has .* of a run on 2 islands, and now there are 3; add --resume"),
         ([seen("0-of-2", "1-of-2", "0-of-3")], True, r"it has folders of runs on 2 and 3 islands; delete"),
-        ([seen("0-of-2")], True, r"--resume out: none of the 1 nodes sees island-1-of-2, so its node is gone"),
+        (
+            [seen("0-of-2")],
+            True,
+            r"--resume out: none of the 1 nodes sees island-1-of-2, so the node that wrote it is gone",
+        ),
     ],
 )
 def test_folders_that_do_not_fit_are_refused(folders_by_node, resume, message):

@@ -241,7 +241,9 @@ def test_a_pil_image_of_sixteen_bits_is_encoded_and_one_of_32_refused(backend):
     decoded = image.Decode(mode="L")(encode_jpeg(Image.fromarray(RAMP)))
     assert np.abs(decoded.astype(int) - UPPER).max() <= 2
     for mode in ("I", "F"):
-        with pytest.raises(ValueError, match=f"image.EncodeJpeg: the image is of mode {mode}, whose values no 8 bits"):
+        with pytest.raises(
+            ValueError, match=f"image.EncodeJpeg: the image is of mode {mode}, whose values do not fit in 8 bits"
+        ):
             encode_jpeg(Image.fromarray(RAMP).convert(mode))
 
 
