@@ -166,7 +166,7 @@ def _draw_list(found: Iterable[BuiltIn]) -> RenderableType:
             tables[package].add_column(no_wrap=True)
             tables[package].add_column()
         tables[package].add_row(f"  {built_in.name}", Text(built_in.summary))
-    more = Text("\nstagepipe list NAME prints the arguments of one and an entry of a config.")
+    more = Text("\nstagepipe list NAME prints its arguments and a config entry.")
     return Group(*tables.values(), more)
 
 

@@ -217,7 +217,7 @@ def with_a_lock() -> Any:
 
 CALLS = [
     (lambda: NUMBERS.map(forgets).take(1), "stage forgets returned None for item 0: did you forget `return`?"),
-    (lambda: NUMBERS.map(halves), "a generator function yields several items for each one; use .flat_map(halves)"),
+    (lambda: NUMBERS.map(halves), "a generator function yields several items per input; use .flat_map(halves)"),
     (lambda: NUMBERS.map(Model), "write .map(defer(Model, ...)) to build one in each worker"),
     (lambda: NUMBERS.map(Model()(3)), ".map(3): expected a function, found int"),
     (lambda: NUMBERS.map(abs, worker=2).open(), "did you mean `workers`?"),
