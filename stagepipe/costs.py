@@ -228,7 +228,7 @@ def negotiate(mode: str, threshold_bytes: int | None, workers: tuple[int, int], 
     if mode == PIPE:
         reason = "forced by the config"
         if not is_one_to_one:
-            reason += "; between several workers the pipe carries only what fits a packet"
+            reason += "; between several workers the pipe carries only messages that fit a packet"
         return TransportRule(
             mode=PIPE, threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, reason=reason, large_in_pipe=is_one_to_one
         )

@@ -108,8 +108,8 @@ class StateFile:
             self._partial_path.replace(self._path)
         except OSError as error:
             message = (
-                f"the state cannot be written to {self._path}: {error.strerror}; make room and resume, which delivers "
-                "the items since the last save again"
+                f"the state cannot be written to {self._path}: {error.strerror}; free disk space and resume, which "
+                "delivers the items since the last save again"
             )
             raise RunError(message) from error
 

@@ -125,7 +125,7 @@ class ShardOutput:
     def _require_overwrite(self, sink: PartSink) -> None:
         if not sink.overwrite:
             raise UsageError(
-                f"the folder {sink.path.absolute()} has the shards of an earlier run; add --resume to go on with it, "
+                f"the folder {sink.path.absolute()} has the shards of an earlier run; add --resume to continue it, "
                 "set another `path`, or `overwrite: true` to delete them"
             )
 
@@ -156,8 +156,8 @@ class ShardOutput:
     def _warn_of_changed_code(self, record: JournalRecord) -> None:
         if changed := find_changed_code(record.code, self._code):
             _log.warning(
-                "the code has changed since the last run of this job: %s; the shards have rows of the old code up to "
-                "item %d, and get rows of the new code from there on",
+                "the code has changed since the last run of this job: %s; the shards have rows from the old code up "
+                "to item %d and get rows from the new code from there on",
                 ", ".join(changed),
                 record.items,
             )
@@ -251,7 +251,9 @@ def build_part_sink(sink: SinkSpec, config_dir: Path | None) -> PartSink:
     built = build_sink(lambda: build_target(sink.target.uses, sink.target.arguments, config_dir))
     if isinstance(built, PartSink):
         return built
-    raise UsageError(f"sink: `{sink.target.label}` has `writes_parts`, but is no subclass of stagepipe.sinks.PartSink")
+    raise UsageError(
+        f"sink: `{sink.target.label}` has `writes_parts`, but is not a subclass of stagepipe.sinks.PartSink"
+    )
 
 
 def build_sink(make: Callable[[], Any]) -> Any:

@@ -534,7 +534,7 @@ def _make_item_target(function: Any, method: str) -> CallTarget:
     if target.is_generator:
         label = format_argument(function)
         raise UsageError(
-            f".{method}({label}): a generator function yields several items for each one; use .flat_map({label})"
+            f".{method}({label}): a generator function yields several items per input; use .flat_map({label})"
         )
     return target
 

@@ -78,7 +78,7 @@ def make_target(function: Any, method: str) -> CallTarget:
         raise UsageError(f".{method}({label}): {ASYNC_GENERATOR_MESSAGE.format(label)}")
     if is_async(function) and method not in _AWAITING_METHODS and not inspect.isclass(function):
         raise UsageError(
-            f".{method}({label}): `{label}` is a coroutine function; await it in a .map({label}) before, and pass a "
+            f".{method}({label}): `{label}` is a coroutine function; await it in an earlier .map({label}), and pass a "
             "function of its result"
         )
     if inspect.isclass(function) and has_call_method(function):

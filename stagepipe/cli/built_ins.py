@@ -56,7 +56,7 @@ def list_built_ins(
         list[str] | None,
         typer.Argument(
             metavar="[sources|stages|sinks] [NAME]",
-            help="Only these, or one of them, such as jsonl or image.Resize.",
+            help="List only this kind, or describe one name, such as jsonl or image.Resize.",
             autocompletion=_complete_words,
         ),
     ] = None,
@@ -166,7 +166,7 @@ def _draw_list(found: Iterable[BuiltIn]) -> RenderableType:
             tables[package].add_column(no_wrap=True)
             tables[package].add_column()
         tables[package].add_row(f"  {built_in.name}", Text(built_in.summary))
-    more = Text("\nstagepipe list NAME prints the arguments of one and an entry of a config.")
+    more = Text("\nstagepipe list NAME prints its arguments and a config entry.")
     return Group(*tables.values(), more)
 
 
@@ -207,7 +207,7 @@ def init(
     *,
     kind: Annotated[StarterKind, typer.Option(help="What the items are.")] = StarterKind.IMAGE,
     items: Annotated[int | None, typer.Option(min=1, help="How many items the data has. Default: by kind.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the files that are there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a starter pipeline: a config, its stages, a script that makes data, tests, and a schema for editors.
 

@@ -57,7 +57,7 @@ def explain_stdout_errors() -> Iterator[None]:
         if error.errno == errno.EPIPE or not _is_stdout_broken():
             raise
         _redirect_stdout_to_null()
-        print_to_stderr(f"cannot write to stdout: {error.strerror}; redirect it to where there is room")
+        print_to_stderr(f"cannot write to stdout: {error.strerror}; redirect it to a disk with free space")
         if error_under_way is None:
             raise typer.Exit(1) from None
 

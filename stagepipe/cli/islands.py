@@ -47,7 +47,7 @@ def run_on_islands(
 
     for path in report_paths:
         if check_report_path(path).suffix != ".json":
-            raise UsageError(f"--report {path}: each island has a report, all in one .json file; name such a file")
+            raise UsageError(f"--report {path}: the reports of all islands go to one .json file; name a .json file")
     check_output_files({"--dead-letters": dead_letters})
     with ProgressDisplay(options.limit, quiet) as display, interruptible:
         results = run_islands(config, options, display.update)
@@ -151,8 +151,8 @@ def _raise_errors(results: Sequence[IslandResult], *, can_resume: bool) -> None:
             raise error_class(f"island {result.rank} on node {result.node}: {result.error}")
     if lost:
         others = len(results) - len(lost)
-        way_out = "--resume goes on with what was lost, on a node that sees its folder"
+        way_out = "--resume continues the lost islands, on a node that sees their folders"
         if not can_resume:
-            way_out = "no sink keeps a journal, so what was lost can only be run again from its start"
-        lines = [*(result.error for result in lost), f"the other islands ({others}) went on to their end; {way_out}"]
+            way_out = "no sink keeps a journal, so the lost islands can only run again from the start"
+        lines = [*(result.error for result in lost), f"the other islands ({others}) ran to the end; {way_out}"]
         raise RunError("\n".join(lines))

@@ -111,7 +111,7 @@ def plan(
     *,
     json: Annotated[bool, typer.Option("--json", help="Print JSON of the schema stagepipe.plan/2.")] = False,
     run_sink: Annotated[
-        bool, typer.Option("--run-sink", help="Run the sink even if what it writes stays, to measure it too.")
+        bool, typer.Option("--run-sink", help="Run the sink to measure it too, even if its output remains.")
     ] = False,
     graph: Annotated[
         bool, typer.Option("--graph", help="Draw a graph: as Mermaid text, or to each FILE.svg or FILE.mmd.")

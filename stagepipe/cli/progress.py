@@ -228,14 +228,14 @@ _MAX_COMMAND_CHARS = 60
 def top(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME|PID]", help="The name of a run, or its process. Default: the only one."),
+        typer.Argument(metavar="[NAME|PID]", help="Name or process ID of a run. Default: the only run."),
     ] = None,
     *,
     once: Annotated[bool, typer.Option("--once", help="Show it once, after one interval, and exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON (stagepipe.top/1), one line for each look.")
+        bool, typer.Option("--json", help="Print JSON (stagepipe.top/1), one line per refresh.")
     ] = False,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between refreshes.")] = 1.0,
 ) -> None:
     """Watch one of your runs on this machine, even inside a training script. Ctrl-C does not affect the run.
 
@@ -295,12 +295,12 @@ def _select_run(wanted: str | None) -> AttachedRun:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        lines = ["several runs are going; name one by its name, its process or its number (the first column):"]
+        lines = ["several runs are active; select one by name, process ID or number (the first column):"]
     elif found.runs:
-        lines = [f"no run has the name or the process {wanted}; these are going:"]
+        lines = [f"no run has the name or the process ID {wanted}; these are active:"]
     else:
         lines = [
-            "no run found: none of yours is going on this machine" + (f", so none is {wanted}" if wanted else ""),
+            "no run found: you have no active run on this machine" + (f", so none is {wanted}" if wanted else ""),
             "a run with `attach: false`, an inline run and a run in another container cannot be seen",
         ]
     lines += [_format_run(each) for each in matching or found.runs]

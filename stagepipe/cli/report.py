@@ -100,7 +100,7 @@ def print_renderable(content: RenderableType) -> None:
 def report(
     first: Annotated[Path, typer.Argument(metavar="FILE.json", help="A report of `stagepipe run --report FILE.json`.")],
     second: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.json]", help="Another one, to compare with the first.")
+        Path | None, typer.Argument(metavar="[FILE.json]", help="Another report, to compare with the first.")
     ] = None,
     *,
     report: Annotated[

@@ -62,10 +62,10 @@ def run(  # noqa: PLR0913 - one parameter per option
         Path | None, typer.Option(help="Run only the items in FILE: dead letters, or a report.")
     ] = None,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Compute all items, and keep none, whatever the stages' `cache`.")
+        bool, typer.Option("--no-cache", help="Compute all items and keep none, even in stages with a `cache`.")
     ] = False,
     log_json: Annotated[
-        bool, typer.Option("--log-json", help="Write all of stderr, including workers' lines, as lines of JSON.")
+        bool, typer.Option("--log-json", help="Write all of stderr, with the workers' lines, as JSON lines.")
     ] = False,
 ) -> None:
     """Run a pipeline. Exit status: 0 finished, 1 the run failed, 2 wrong config or call, 130 interrupted."""
@@ -132,7 +132,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             if pipeline.started:
                 report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
                 if not is_done and shards is not None:
-                    print("the same command with --resume goes on from the last part", file=sys.stderr)
+                    print("the same command with --resume continues from the last part", file=sys.stderr)
         raise_report_errors(report_errors)
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _SCHEMA = "stagepipe.tune/1"
 _END_NOTES = {
     "nothing left": "",
-    "time": "stopped: the time is over; --time 15m looks on",
-    "steps": "stopped: as many changes were tried as one call tries; call it again to look on",
+    "time": "stopped: the time limit is reached; set a longer one, such as --time 15m",
+    "steps": "stopped: one call has tried its maximum number of changes; call it again to continue",
     "interrupted": "interrupted: this is the best so far",
 }
 
@@ -39,18 +39,18 @@ def tune(
     config: Annotated[Path, typer.Argument(help="The YAML file of a pipeline.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="Such as stages.decode.workers=8 vars.size=128: the layout to begin with."),
+        typer.Argument(help="Such as stages.decode.workers=8 vars.size=128: the initial layout."),
     ] = None,
     *,
     write: Annotated[
-        bool, typer.Option("--write", help="Write what pays into the file; its comments and its layout stay.")
+        bool, typer.Option("--write", help="Write the changes that pay into the file; comments and formatting stay.")
     ] = False,
     items: Annotated[
         int | None, typer.Option(min=1, help="Items of the source for each run. Default: some seconds' worth.")
     ] = None,
     time: Annotated[str, typer.Option(metavar="DURATION", help="Stop after this time, such as 90s or 15m.")] = "5m",
     allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Run sinks that are not built in, too: what they write stays.")
+        bool, typer.Option("--allow-writes", help="Also run sinks that are not built in. Their output remains.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON of the schema stagepipe.tune/1.")] = False,
 ) -> None:
@@ -184,7 +184,7 @@ def _print_result(result: TuneResult, config: Path, own: Sequence[str], *, is_wr
             print(line)
     if result.overrides and not is_written:
         command = shlex.join(["stagepipe", "run", str(config), *own, *result.overrides])
-        print(f"Run it so: {command}\nor write it into the file: add --write to this call.")
+        print(f"To run it: {command}\nTo write it into the file, add --write to this call.")
 
 
 def _describe_end(result: TuneResult) -> str:

@@ -22,7 +22,7 @@ def validate(
     ] = None,
     *,
     imports: Annotated[
-        bool, typer.Option("--import", help="Import all targets, in a process of their own, as workers would.")
+        bool, typer.Option("--import", help="Import all targets in a separate process, as workers would.")
     ] = False,
     determinism: Annotated[
         bool, typer.Option("--determinism", help="Run the first 8 items 3 times; name the first stage that differs.")

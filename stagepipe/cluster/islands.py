@@ -64,8 +64,8 @@ def get_sink_path(sink: SinkSpec) -> str:
     if isinstance(path, str | os.PathLike) and os.fspath(path):
         return os.fspath(path)
     raise UsageError(
-        f"inside: local: the sink {sink.target.label} has no `path` in its `with`, below which each "
-        "island would write to a folder of its own; give it one, or set `engine: local`"
+        f"inside: local: the sink {sink.target.label} needs a `path` in its `with`, where each island writes to its "
+        "own folder; set it, or set `engine: local`"
     )
 
 
@@ -108,12 +108,13 @@ def assign_islands(seen: Sequence[Sequence[frozenset[IslandFolder]]], path: str,
         if strange := [count for count in counts if count != len(seen)]:
             raise UsageError(
                 f"{path} has folders of a run on {strange[0]} islands, and now there are {len(seen)}; add --resume to "
-                "go on with that run, delete them, or set another `path`"
+                "continue that run, delete them, or set another `path`"
             )
         return list(range(len(seen)))
     if len(counts) > 1:
         raise UsageError(
-            f"--resume {path}: it has folders of runs on {' and '.join(map(str, counts))} islands; delete those of one"
+            f"--resume {path}: it has folders of runs on {' and '.join(map(str, counts))} islands; delete the folders "
+            "of one run"
         )
     return _assign_to_owners([frozenset.intersection(*by_sink) for by_sink in seen], counts[0], path)
 
@@ -126,8 +127,8 @@ def _assign_to_owners(seen: Sequence[frozenset[IslandFolder]], count: int, path:
         owners = [number for number, folders in enumerate(seen) if folder in folders]
         if not owners:
             raise UsageError(
-                f"--resume {path}: none of the {len(seen)} nodes sees {folder}, so its node is gone, with the rows "
-                "that it has written; bring that node back, or run the job again from its start, with another `path` "
+                f"--resume {path}: none of the {len(seen)} nodes sees {folder}, so the node that wrote it is gone, "
+                "with its rows; bring that node back, or run the job again from the start, with another `path` "
                 "that all nodes share"
             )
         node = min(owners, key=loads.__getitem__)
@@ -288,8 +289,8 @@ def run_islands(
     spec = load(config, list(options.overrides))
     if options.resume and not has_part_sinks(spec):
         raise UsageError(
-            "--resume, with `inside: local`: no sink of this config keeps a journal, so nobody knows what each island "
-            "has written; run it again from its start, with another `path`"
+            "--resume, with `inside: local`: no sink of this config keeps a journal, so the progress of the islands "
+            "is unknown; run it again from the start, with another `path`"
         )
     cluster = get_engine(spec.engine).join_cluster(spec.engine.options)
     try:
@@ -455,10 +456,12 @@ class _Sources:
             return
         nodes = first.node.address, island.node.address
         counts = f"{expected.items} items on node {nodes[0]}, {source.items} on {nodes[1]}"
-        difference = counts if kind == "items" else "files of other names or sizes on node {} than on {}".format(*nodes)
+        difference = (
+            counts if kind == "items" else "files with other names or sizes on node {} than on node {}".format(*nodes)
+        )
         raise RunError(
-            f"inside: local: the source reads other data on each node: {difference}; all nodes must see the "
-            "same files. Delete what the islands have written, and run it again"
+            f"inside: local: the source reads different data on each node: {difference}; all nodes must see the "
+            "same files. Delete the output of the islands, and run it again"
         )
 
 

@@ -136,7 +136,7 @@ def check_source_keys(source: MapNode, reading: str) -> Iterator[Problem]:
     given = arguments if isinstance(arguments, MapNode) else MapNode(location=source.location)
     reason = next((text for key, text in reasons.items() if reading and given.get(key) is not None), None)
     if source.get("batch") is not None and reason is not None:
-        message = f"`{_get_shown_path(source)}` takes no `batch`: {reason}"
+        message = f"`{_get_shown_path(source)}` cannot have `batch`: {reason}"
         yield source.entries["batch"].key_location.make_problem(message, "remove `batch`")
 
 
@@ -153,7 +153,7 @@ def _make_reader_problem(source: MapNode, key: str, reading: str) -> Problem:
         reason = "one process reads it, item by item"
         if key == "workers":
             hint += f", or read a dataset: `uses: {_DATASET_SOURCE_PATH}`, in Python `from_dataset(...)`"
-    return location.make_problem(f"`{label}` takes no `{key}`: {reason}", hint)
+    return location.make_problem(f"`{label}` cannot have `{key}`: {reason}", hint)
 
 
 def _get_shown_path(source: MapNode) -> str:
@@ -185,7 +185,7 @@ def check_arguments(source_arguments: MapNode, *, takes_with: bool) -> Iterator[
         yield arguments.location.make_problem(message, "write {root: data}")
     elif arguments is not None and dataset is not None and not takes_with:
         message = (
-            "`with` beside `dataset` needs a dataset given as a path; this one has its own `with`, or is an object"
+            "`with` next to `dataset` needs a dataset given as a path; this one has its own `with`, or is an object"
         )
         yield source_arguments.entries["with"].key_location.make_problem(message, "remove `with`")
 

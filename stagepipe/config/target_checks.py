@@ -414,7 +414,7 @@ class TargetChecker:
             message, _, hint = ASYNC_GENERATOR_MESSAGE.format(label).partition("; ")
         elif role is not TargetRole.STAGE and callee.awaited:
             message = f"`{label}` is an async function, which nothing awaits here"
-            hint = "await it in a stage of its own, or call it in a function, by asyncio.run(...)"
+            hint = "await it in its own stage, or call it in a function with asyncio.run(...)"
         else:
             return
         self.problems.append(uses.location.make_problem(message, hint))

@@ -55,7 +55,7 @@ class _Editor:
     def set(self, path: Sequence[str], value: str | None) -> str:
         """Return the text with the value at the path; None removes it."""
         if not isinstance(self._root, yaml.MappingNode):
-            raise self._refuse("the file is no mapping")
+            raise self._refuse("the file is not a mapping")
         return self._set_in_mapping(self._root, path, value)
 
     # ------------------------------------------------------------------ find the place

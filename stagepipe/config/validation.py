@@ -141,7 +141,9 @@ def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
         and stage.get_text("name") == "dataset"
     ):
         settings = {name: to_plain(entry.node) for name, entry in stage.entries.items() if name != "name"}
-        message = "the stage `dataset` has no `uses`: what reads the source's items is set on the source itself"
+        message = (
+            "the stage `dataset` has no `uses`: the keys for reading the source's items belong to the source itself"
+        )
         hint = f"remove the stage, and write its keys into `source`: {write_flow_yaml(settings)}"
         return stage.location.make_problem(message, hint if settings else "remove the stage")
     label = f" {_MAPPING_LABELS.get(parent_path, f'in `{parent_path}`')}" if parent_path else ""
@@ -234,20 +236,22 @@ def check_caches(
         if stage.get("cache") is not None:
             message, hint = "", "remove `cache`"
             if traits.is_order_point:
-                message = f"`{traits.label}` takes no `cache`: its outputs consist of many items"
+                message = f"`{traits.label}` cannot have `cache`: its outputs consist of many items"
                 hint = "set it on an earlier stage"
             elif stage.get("batch") is not None:
-                message = "a stage with `batch` takes no `cache`: its results may depend on the other items of a call"
+                message = (
+                    "a stage with `batch` cannot have `cache`: its results may depend on the other items of a call"
+                )
                 hint = "remove `cache`, or `batch`"
             elif is_stateful:
-                message = "a stateful stage takes no `cache`: what it returns depends on the items before"
+                message = "a stateful stage cannot have `cache`: its results depend on earlier items"
             elif grouping_stage:
-                message = f"a stage after `{grouping_stage}` takes no `cache`: its items have no identity of their own"
+                message = f"a stage after `{grouping_stage}` cannot have `cache`: its items have no identity"
                 hint = f"set it on a stage before `{grouping_stage}`"
             elif stateful_stage:
                 message = (
-                    f"a stage after the stateful `{stateful_stage}` takes no `cache`: what it returns depends on the "
-                    "items before"
+                    f"a stage after the stateful `{stateful_stage}` cannot have `cache`: its results depend on "
+                    "earlier items"
                 )
                 hint = f"set it on a stage before `{stateful_stage}`"
             if message:
@@ -273,7 +277,7 @@ def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceRea
     if not is_known and not settings.get("key"):
         label = uses if isinstance(uses, str) else getattr(uses, "__qualname__", type(uses).__qualname__)
         example = "cache: {path: ..., key: ...}"
-        message = f"the source `{label}` allows no `cache`: {_IDENTITY}"
+        message = f"the source `{label}` cannot have `cache`: {_IDENTITY}"
         yield location.make_problem(message, f"name the state of its data, and change the name with it: `{example}`")
     if settings.get("deterministic") is not True:
         return
@@ -281,7 +285,7 @@ def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceRea
     finds_items = (is_known and sampler is None) or reading == "index"
     if reading == "shards" or not finds_items:
         cause = f"`{sampler}` draws the order" if sampler else _IDENTITY
-        message = f"`deterministic` cannot be set: {cause}, so those of another epoch cannot be found"
+        message = f"`deterministic` cannot be set: {cause}, so the outputs of another epoch cannot be found"
         yield location.make_problem(message, "remove `deterministic`: the cache is then of use in the next run")
 
 
@@ -325,16 +329,16 @@ def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Pr
         if name is not None and name in stage_names:
             location = sink.entries["name"].node.location
             yield location.make_problem(
-                f"the name `{name}` is that of a stage", f"use a unique name such as `{name}_2`"
+                f"the name `{name}` belongs to a stage", f"use a unique name such as `{name}_2`"
             )
         stage_names.add(name)
         for key in () if traits.writes_parts else _PART_SINK_KEYS:
             if sink.get(key) is not None:
-                message = f"this sink takes no `{key}`: it is called with each item in the calling process"
+                message = f"this sink cannot have `{key}`: it is called with each item in the calling process"
                 hint = f"remove `{key}`, or use a sink with workers: a subclass of stagepipe.sinks.PartSink"
                 yield sink.entries[key].key_location.make_problem(message, hint)
         if traits.part_multiple > 1 and sink.get("when") is not None:
-            message = f"this sink takes no `when`: its workers write whole chunks of {traits.part_multiple} items"
+            message = f"this sink cannot have `when`: its workers write whole chunks of {traits.part_multiple} items"
             hint = "drop the other items in a stage before the sinks, or set `chunk_items: 1`"
             yield sink.entries["when"].key_location.make_problem(message, hint)
         if traits.writes_parts:
@@ -379,11 +383,11 @@ def check_key_combinations(
         yield from _check_fused(stage, process_name, is_async=traits.is_async)
         yield from _check_concurrency(stage, is_async=traits.is_async)
         if _exceeds_one(stage, "group") and _exceeds_one(stage, "concurrency"):
-            message = "a stage with `group` takes no `concurrency`: its processes work on the same item"
+            message = "a stage with `group` cannot have `concurrency`: its processes work on the same item"
             yield stage.entries["concurrency"].key_location.make_problem(message, "remove `concurrency`, or `group`")
         elif _exceeds_one(stage, "group") and traits.is_async:
-            message = f"a stage with `group` takes no `async def` (`{traits.label}`): its processes work in step"
-            hint = "remove `group`, or call a function that is none"
+            message = f"a stage with `group` cannot be an `async def` (`{traits.label}`): its processes work in step"
+            hint = "remove `group`, or call a function that is not an `async def`"
             yield stage.entries["group"].key_location.make_problem(message, hint)
         if traits.is_order_point:
             yield from _check_order_point(stage, traits.label)
@@ -413,7 +417,7 @@ def _check_fused_source(root: MapNode, reading: SourceReading) -> Iterator[Probl
     if isinstance(source, MapNode) and reading in {"index", "shards"} and _is_true(source.get("fuse")):
         for key in PROCESS_KEYS:
             if source.get(key) is not None and not _is_one_worker(source, key):
-                message = f"a source with `fuse` takes no `{key}`: one process draws the order and reads"
+                message = f"a source with `fuse` cannot have `{key}`: one process draws the order and reads"
                 yield source.entries[key].key_location.make_problem(message, f"remove `{key}`, or `fuse`")
     uses = source.get("uses") if isinstance(source, MapNode) else None
     if isinstance(uses, ListNode):  # from Python, a list is a source and arrives here as a ScalarNode
@@ -433,19 +437,20 @@ def _check_fused(stage: MapNode, process_name: str, *, is_async: bool) -> Iterat
     if not _is_true(stage.get("fuse")):
         return
     if is_async:
-        message = "an `async def` stage takes no `fuse: true`: it has a process, with an event loop, of its own"
+        message = "an `async def` stage cannot have `fuse: true`: it needs its own process, with an event loop"
         yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
     for key in PROCESS_KEYS:
         if stage.get(key) is not None and not _is_one_worker(stage, key):
-            message = f"a fused stage takes no `{key}`: it runs in the previous stage's process"
+            message = f"a fused stage cannot have `{key}`: it runs in the previous stage's process"
             hint = f"remove `{key}`, or set it on the previous stage"
             yield stage.entries[key].key_location.make_problem(message, hint)
     if stage.get_text("transport") not in {None, "auto"}:
-        message = "a fused stage takes no `transport`: it receives items through a function call"
+        message = "a fused stage cannot have `transport`: it receives items through a function call"
         yield stage.entries["transport"].key_location.make_problem(message, "remove `transport`")
     if _is_true(stage.get("mutable")):
         message = (
-            f"a fused stage takes no `mutable`: only items that enter the process, at `{process_name}`, are read-only"
+            f"a fused stage cannot have `mutable`: only items that enter the process, at `{process_name}`, are "
+            "read-only"
         )
         owner = f"set `mutable: true` on `{process_name}`, which it is fused into"
         hint = "remove `mutable`" if process_name == "source" else owner
@@ -454,9 +459,9 @@ def _check_fused(stage: MapNode, process_name: str, *, is_async: bool) -> Iterat
 
 _NOT_WITH_THREADS: Final = {
     "batch": ("a call takes one item", "remove `concurrency`, or `batch`"),
-    "stateful": ("its items are worked on side by side", "remove `concurrency`, or `stateful`"),
+    "stateful": ("it processes several items at the same time", "remove `concurrency`, or `stateful`"),
     "reseed": (
-        "its items share the global generators, so that none has them for itself",
+        "its concurrent items share the global generators",
         "remove `reseed`, and draw from `stagepipe.context().rng`",
     ),
 }
@@ -465,11 +470,11 @@ _NOT_WITH_TASKS: Final = {
     **_NOT_WITH_THREADS,
     "batch": (
         "a call takes one item",
-        "remove `batch`; for calls with several items, put stages.Batch before it and stages.Unbatch behind it",
+        "remove `batch`; for calls with several items, put stages.Batch before it and stages.Unbatch after it",
     ),
     "stateful": (
-        "its items are worked on side by side",
-        "remove `stateful`, or call a function that is no `async def`",
+        "it processes several items at the same time",
+        "remove `stateful`, or call a function that is not an `async def`",
     ),
 }
 """The same for an `async def`."""
@@ -498,18 +503,20 @@ def _check_concurrency(stage: MapNode, *, is_async: bool = False, argument: str 
         node = stage.get(key)
         if isinstance(node, MapNode) or _is_true(node):
             message = (
-                f"{'an `async def` stage' if is_async else 'a stage with `concurrency`'} takes no `{key}`: {reason}"
+                f"{'an `async def` stage' if is_async else 'a stage with `concurrency`'} cannot have `{key}`: {reason}"
             )
             yield stage.entries[key].key_location.make_problem(message, hint)
     if argument:
-        message = f"a source with `{argument}` takes no `concurrency`: a dataset is told one shard at a time"
+        message = (
+            f"a source with `{argument}` cannot have `concurrency`: a process reads one shard of the dataset at a time"
+        )
         yield stage.entries["concurrency"].key_location.make_problem(message, "set `workers`")
 
 
 def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
     for key, (reason, hint) in _NOT_FOR_ORDER_POINTS.items():
         if stage.get(key) is not None:
-            message = f"`{label}` takes no `{key}`: {reason}"
+            message = f"`{label}` cannot have `{key}`: {reason}"
             yield stage.entries[key].key_location.make_problem(message, f"remove `{key}`{hint}")
     if _is_true(stage.get("fuse")) or stage.get_text("fuse") == "auto":
         message = f"`{label}` cannot be fused: it restores the item order in its own process"
@@ -519,7 +526,7 @@ def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
 def _check_whole_item_stage(stage: MapNode, label: str) -> Iterator[Problem]:
     for key in _FUNCTION_KEYS:
         if stage.get(key) is not None:
-            message = f"`{label}` takes no `{key}`: it works on whole items"
+            message = f"`{label}` cannot have `{key}`: it works on whole items"
             yield stage.entries[key].key_location.make_problem(message, f"remove `{key}`")
 
 
@@ -583,7 +590,7 @@ def _check_ranges(stages: Sequence[MapNode]) -> Iterator[Problem]:
     """Refuse a range of workers for a stateful stage: a worker that ends would lose its state."""
     for stage in stages:
         if _is_true(stage.get("stateful")) and isinstance(_read_workers(stage), WorkerRange):
-            message = "a stateful stage takes no range of `workers`: a worker that ends takes its state along"
+            message = "a stateful stage cannot have a range of `workers`: a worker that ends loses its state"
             yield stage.entries["workers"].key_location.make_problem(message, "write `workers: 1`")
 
 
@@ -599,7 +606,7 @@ def _read_workers(stage: MapNode) -> Any:
 def _check_report(engine: EngineDeclaration, capabilities: Capabilities, report: Node | None) -> Iterator[Problem]:
     for key in _OUTPUT_KEYS:
         if isinstance(report, MapNode) and report.get(key) is not None:
-            message = f"with `engine: {engine.name}`, a report has no `{key}`: {capabilities.refused_outputs}"
+            message = f"with `engine: {engine.name}`, a report cannot have `{key}`: {capabilities.refused_outputs}"
             yield report.entries[key].key_location.make_problem(message, f"remove `{key}`, or {engine.way_out}")
 
 
@@ -621,7 +628,7 @@ class _KeyChecks:
             if reason := self._find_reason(stage, key, order_point, is_in_caller=is_in_caller):
                 is_missing = key == "device" and not is_in_caller
                 hint = "add `resources: {gpus: 1}`" if is_missing else f"remove `{key}`"
-                message = f"with `engine: {self.engine.name}`, a {kind} takes no `{key}`: {reason}"
+                message = f"with `engine: {self.engine.name}`, a {kind} cannot have `{key}`: {reason}"
                 yield entry.key_location.make_problem(message, f"{hint}, or {self.engine.way_out}")
 
     def _find_reason(self, stage: MapNode, key: str, order_point: str, *, is_in_caller: bool) -> str:
@@ -632,7 +639,7 @@ class _KeyChecks:
             return f"on {title}, a sink without several workers writes in the calling process"
         if key == "device" and self.capabilities.takes_resources and not _asks_for_gpus(stage):
             is_cpu = stage.get_text("device") == "cpu"
-            return "" if is_cpu else f"{title} gives a worker no GPU that its stage does not ask for"
+            return "" if is_cpu else f"{title} gives a worker a GPU only if its stage asks for one"
         return self.capabilities.refused_keys.get(key, "")
 
 
@@ -643,12 +650,12 @@ def find_engine_notes(spec: PipelineSpec) -> Iterator[str]:
     ignored = [key for key in capabilities.ignored_keys if getattr(spec, key) != defaults[key].default]
     names = [f"`{key.removesuffix('_bytes')}`" for key in ignored]
     if names:
-        yield f"engine: {spec.engine} does without {', '.join(names)}: {capabilities.ignored_reason}"
+        yield f"engine: {spec.engine} ignores {', '.join(names)}: {capabilities.ignored_reason}"
     tail = list(_find_tail(spec)) if capabilities.runs_tail_in_caller else []
     if tail:
         yield (
-            f"engine: {spec.engine} runs {', '.join(tail)} in the calling process, one after the other: what has one "
-            "worker, or `batch`, after an order point"
+            f"engine: {spec.engine} runs {', '.join(tail)} in the calling process, one after the other: after an "
+            "order point, stages with one worker or `batch` run there"
         )
 
 

@@ -204,14 +204,14 @@ def _make_expression_hint(text: str) -> str:
     """Write a comparison such as `width > 64` as a mapping."""
     match = _EXPRESSION.fullmatch(text)
     if match is None:
-        return f"`when` takes no expressions; {_CONDITION_EXAMPLE}, or the path of a function"
+        return f"`when` does not accept expressions; {_CONDITION_EXAMPLE}, or the path of a function"
     field, sign, operand = match.groups()
     test = next((name for name, text in COMPARISONS.items() if text == sign), "in")
     value: Any = int(operand) if operand.lstrip("-").isdecimal() else operand
     if test == "in":
         value = [part.strip(" '\"") for part in operand.strip("[]() ").split(",")]
     condition = {field: value if test in {"eq", "in"} else {test: value}}
-    return f"`when` takes no expressions; write `when: {write_flow_yaml(condition)}`"
+    return f"`when` does not accept expressions; write `when: {write_flow_yaml(condition)}`"
 
 
 def _check_condition_mapping(value: Mapping[Any, Any]) -> Condition:
@@ -278,7 +278,7 @@ def _check_operand(field: str, name: str, operand: Any) -> Any:
             raise make_unexpected("a list of values", operand, hint).at(*path)
         return _check_choices(*path, values=operand)
     if name in _ORDERINGS and (isinstance(operand, bool) or not isinstance(operand, int | float | str)):
-        raise make_unexpected("a number or a text", operand).at(*path)
+        raise make_unexpected("a number or a string", operand).at(*path)
     return _check_scalar(operand, *path)
 
 
@@ -291,7 +291,7 @@ def _check_choices(*path: Any, values: Any = ()) -> list[Any]:
 def _check_scalar(value: Any, *path: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise make_unexpected("a text, a number, true, false or null", value).at(*path)
+    raise make_unexpected("a string, a number, true, false or null", value).at(*path)
 
 
 _SCALAR_SCHEMA: Final = {"type": ["string", "number", "boolean", "null"]}

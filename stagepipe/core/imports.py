@@ -108,7 +108,7 @@ def _check_target_path(path: str, module: str, attributes: str | None) -> None:
 
 
 def _main_script_message(path: str) -> str:
-    return f"`{path}` is the running script itself; move the function to a module of its own"
+    return f"`{path}` is the running script itself; move the function to its own module"
 
 
 def is_main_script(file: Path) -> bool:

@@ -123,7 +123,7 @@ def with_field(item: Any, path: str, value: Any) -> Any:
     head, dot, rest = path.partition(".")
     if head not in fields:
         raise TypeError(
-            f"a {type(item).__name__} takes no new field `{head}`; it has {list_fields(fields)}; "
+            f"a {type(item).__name__} cannot have a new field `{head}`; it has {list_fields(fields)}; "
             "make a dict of it in an earlier stage, as `stagepipe.stages.Select` does"
         )
     new = with_field(fields[head], rest, value) if dot else value

@@ -26,7 +26,7 @@ def check_output_file(option: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"{option} {path}: its folder cannot be made: {reason}; name another file") from None
+        raise UsageError(f"{option} {path}: its folder cannot be created: {reason}; name another file") from None
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{option} {path}: no file can be written in {path.parent}; name a file in another folder")
 

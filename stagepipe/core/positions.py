@@ -212,7 +212,7 @@ class StreamPosition:
         if samples is self._opened and type(samples).__module__ in _MODULES_OF_READ_ONCE_ITERATORS:
             raise UsageError(
                 f"the source {type(stream).__name__} gives the same {type(samples).__name__} for each epoch, which can "
-                "be read only once; let its `__iter__` make a new one"
+                "be read only once; let its `__iter__` return a new one each time"
             )
         self._opened = samples
 

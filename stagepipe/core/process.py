@@ -94,10 +94,10 @@ def end_forked_child(owner_pid: int, place: str, error: BaseException | None = N
             sys.stderr.flush()
         os._exit(status & 0xFF)
     try:
-        how = "came back from it" if error is None else f"left it by {type(error).__name__}"
+        how = "returned from it" if error is None else f"left it by raising {type(error).__name__}"
         logging.getLogger("stagepipe").warning(
-            "%s: its code forked process %d, which %s and was ended: what process %d returns counts, and nothing of "
-            "the child's; let a forked child call os._exit(0) where its work ends",
+            "%s: its code forked process %d, which %s and was ended: only the results of process %d count; let a "
+            "forked child call os._exit(0) when its work ends",
             *(place, this_process.pid, how, owner_pid),
             exc_info=error,
         )

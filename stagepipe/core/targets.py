@@ -167,8 +167,8 @@ def is_async(target: object) -> bool:
 
 
 ASYNC_GENERATOR_MESSAGE: Final = (
-    "`{}` is an async generator, and an `async def` stage gives one result for an item; return a list of the parts, "
-    "and yield them in a generator function, a stage behind it"
+    "`{}` is an async generator, and an `async def` stage gives one result per item; return a list of the parts, and "
+    "yield them from a generator function in the next stage"
 )
 
 
@@ -257,7 +257,7 @@ def _name_arguments(target: Callable[..., Any], args: tuple[Any, ...], kwargs: M
         kind = bound.signature.parameters[name].kind
         if kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL}:
             raise UsageError(
-                f"defer({label}): the argument `{name}` has no name that a caller can give; write a function or class "
+                f"defer({label}): the argument `{name}` cannot be passed by name; write a function or class "
                 f"that calls `{label}`"
             )
         arguments.update(value if kind is inspect.Parameter.VAR_KEYWORD else {name: value})

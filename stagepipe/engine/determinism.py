@@ -54,8 +54,8 @@ class Nondeterminism:
         )
         runs = "from run to run" if self.between == "runs" else "between 1 and 2 workers"
         return (
-            f"{where}, item {self.item}: the output differs {runs}; draw from `stagepipe.context().rng`, seed"
-            " libraries that draw by themselves with a number from it, and keep nothing from item to item"
+            f"{where}, item {self.item}: the output differs {runs}; draw from `stagepipe.context().rng`, seed "
+            "libraries that have their own generators with a number from it, and keep no state between items"
         )
 
 

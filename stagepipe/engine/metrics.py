@@ -49,7 +49,7 @@ _PROCESS_METRICS: Final = (
 """Metrics from `LiveStage`."""
 _HOP_METRICS: Final = (
     ("hop_messages", "transport", ("pipe", "shared_memory", "mixed"), "Messages over the hop."),
-    ("hop_bytes", "kind", ("inline", "copied", "zero_copy"), "Bytes over the hop, by how they travelled."),
+    ("hop_bytes", "kind", ("inline", "copied", "zero_copy"), "Bytes over the hop, by transfer mode."),
 )
 """Metrics from the fields `pipe_messages` to `zero_copy_bytes` of `LiveHop`."""
 _GAUGES: Final = (
@@ -107,7 +107,7 @@ class RunCollector(Collector):
 
     def _count_worker_changes(self, rows: Sequence[LiveStage]) -> Metric:
         """Return the worker changes of the rows with a variable number of workers."""
-        text = "Workers that a stage got (up) or gave up (down) while the run went on."
+        text = "Workers added to a stage (up) or removed from it (down) during the run."
         family = CounterMetricFamily("stagepipe_worker_changes", text, labels=("pipeline", "stage", "direction"))
         done = Counter((change.stage, change.delta) for change in self._worker_changes if change.done_ns)
         for row in rows:

@@ -76,7 +76,7 @@ class RunScaler:
             self._due_ns = now_ns + self._choose_interval_ns()  # after the decision, which may find a shift
         except Exception:  # noqa: BLE001 - any error: the run can go on with its current workers
             self._policy = None
-            _log.exception("the numbers of workers stay as they are from now on, because of an error")
+            _log.exception("the numbers of workers no longer change, because of an error")
 
     def _choose_interval_ns(self) -> int:
         if not isinstance(self._policy, ScalingPolicy):

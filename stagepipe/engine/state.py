@@ -250,8 +250,8 @@ def check_source(saved: SourceIdentity, current: SourceIdentity) -> None:
     if saved.files is not None and current.files is not None and saved.files.versions != current.files.versions:
         names = _name_changed(saved.files, current.files, with_versions=True)
         _log.warning(
-            "the source files have another time than when this state was saved, and the same sizes%s; only samples of "
-            "them were compared: if they are no copies, their content may have changed, and so the items",
+            "the source files have the same sizes as when this state was saved, but other modification times%s; only "
+            "samples of them were compared: if they are not copies, their content, and so the items, may have changed",
             f": {names}" if names else "",
         )
 
@@ -417,8 +417,8 @@ def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, sha
     missing = next((key for key in rank_keys if key not in state_dict), None)
     if missing is not None:
         raise UsageError(
-            f"this state is of another number of ranks (world_size: saved {saved_world_size}, now {shard.world_size}) "
-            f"and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
+            f"this state comes from another number of ranks (world_size: saved {saved_world_size}, now "
+            f"{shard.world_size}) and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
         )
 
 

@@ -37,7 +37,7 @@ from stagepipe.report import CONSUMER, HopRecord, RunRecord
 from stagepipe.spec import format_condition
 
 _NO_ITEM_REASON = "the probe sent no item over this hop"
-_NO_SINK_REASON = "the sink did not run, because what it writes would stay; `plan --run-sink` runs it"
+_NO_SINK_REASON = "the sink did not run, because its output would remain; `plan --run-sink` runs it"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -792,7 +792,7 @@ class ScalingPolicy:
         waiting = format_percent(1 - self._meters[index].utilization)
         count = view.layout[index].workers
         name = self._groups[index].name
-        reason = f"{name} waits {waiting} of the time, so {count - 1} of its {count} workers do; {purpose}"
+        reason = f"{name} waits {waiting} of the time, so {count - 1} of its {count} workers are enough; {purpose}"
         return self._begin(self._make_trial({index: -1}, 0.0, reason, view), view.sample)
 
     # ------------------------------------------------------------------ trials
@@ -861,8 +861,8 @@ class ScalingPolicy:
         names = join_names([self._groups[index].name for index in trial.steps])
         if trial.is_growth:
             brought = f"{format_gain(gain)} instead of {format_gain(trial.gain)}"
-            return f"more workers of {names} brought {brought}: they are taken back"
-        return f"fewer workers of {names} cost {format_percent(-gain)}: they come back"
+            return f"more workers of {names} brought {brought}: they are removed"
+        return f"fewer workers of {names} cost {format_percent(-gain)}: they are restored"
 
     def _pause(self, index: int, now_ns: int) -> None:
         pause = self._pauses[index]

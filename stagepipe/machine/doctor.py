@@ -139,8 +139,8 @@ def check_packet_pipe() -> DoctorCheck:
             name, f"two packets arrived as {read}", "use a kernel with pipe2(O_DIRECT), such as a usual Linux"
         )
     if is_socket:
-        fix = "nothing must be done; a kernel with pipe2(O_DIRECT), not gVisor, is faster"
-        return warned(name, "no packet mode, sockets take their place", fix)
+        fix = "no action is needed; a kernel with pipe2(O_DIRECT), not gVisor, is faster"
+        return warned(name, "no packet mode; sockets are used instead", fix)
     return passed(name, f"pipe2(O_DIRECT), {ends.capacity_packets} packets in a pipe")
 
 
@@ -295,7 +295,7 @@ def check_torch() -> DoctorCheck:
     except (ImportError, OSError, RuntimeError) as error:
         return failed("torch", f"{type(error).__name__}: {error}", "pip install --force-reinstall 'torch>=2.6'")
     if _split_version(torch.__version__) < _MIN_TORCH:
-        return warned("torch", f"{torch.__version__} is older than the oldest that is tested", install_command("torch"))
+        return warned("torch", f"{torch.__version__} is older than the oldest tested version", install_command("torch"))
     build = "for the CPU" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
     return passed("torch", f"{torch.__version__}, a build {build}")
 

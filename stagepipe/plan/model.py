@@ -108,7 +108,7 @@ class SubsetShard(Shard):
         if missing:
             message = (
                 f"an epoch of this source has {total_items:,} items, so there is no item {missing[0]:,} to run; give "
-                "numbers below that, or the source that they are from"
+                "numbers below that, or use the source that they come from"
             )
             raise UsageError(message)
 

@@ -600,6 +600,6 @@ def format_worker_change(change: WorkerChangeRecord, arrow: str = "→") -> str:
     'decode 1 → 2 workers: it was busy 98 %'
     """
     if change.failure:
-        return f"no worker more for {change.stage}: {change.failure}"
+        return f"no additional worker for {change.stage}: {change.failure}"
     text = f"{change.stage} {change.workers - change.delta} {arrow} {format_count(change.workers, 'workers')}"
     return f"{text}: {change.reason}" if change.reason else text

@@ -271,7 +271,7 @@ class DeadLetterStore:
             f"`max_skipped` is {allowed}"
         )
         if last is None:
-            return RunError(f"{message}; raise it to go on")
+            return RunError(f"{message}; raise `max_skipped` to continue")
         message += f"; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
         trace = add_source_lines(last.trace)
         return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=trace)

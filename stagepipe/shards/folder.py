@@ -172,8 +172,8 @@ class SinkFolder(ABC):
             yield
         except OSError as error:
             raise RunError(
-                f"sink {self._name}: the files in {self.path} cannot be written: {error.strerror}; make room, then "
-                "--resume"
+                f"sink {self._name}: the files in {self.path} cannot be written: {error.strerror}; free disk space, "
+                "then --resume"
             ) from error
 
     def mark_recorded(self) -> None:

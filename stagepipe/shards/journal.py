@@ -312,7 +312,9 @@ class Journal:
         return _encode_line(msgspec.structs.replace(record, state=state))
 
     def _make_write_error(self, error: OSError) -> RunError:
-        return RunError(f"sink: the journal {self._path} cannot be written: {error.strerror}; make room, then --resume")
+        return RunError(
+            f"sink: the journal {self._path} cannot be written: {error.strerror}; free disk space, then --resume"
+        )
 
     def delete(self) -> None:
         """Delete the journal of an earlier run."""

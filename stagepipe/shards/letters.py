@@ -50,6 +50,6 @@ class LetterFile:
                 sync_folder(self._path.parent)
         except OSError as error:
             raise RunError(
-                f"sink: {self._path} cannot be written: {error.strerror}; make room, then --resume"
+                f"sink: {self._path} cannot be written: {error.strerror}; free disk space, then --resume"
             ) from error
         self.size_bytes += len(lines)

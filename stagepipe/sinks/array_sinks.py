@@ -73,7 +73,7 @@ class NpzSink:
             write_archive(partial_path, flatten_to_arrays(item), self.compression)
             partial_path.replace(final_path)
         except OSError as error:
-            raise OSError(f"npz: {final_path} cannot be written: {error.strerror or error}; make room") from None
+            raise OSError(f"npz: {final_path} cannot be written: {error.strerror or error}; free disk space") from None
         finally:
             partial_path.unlink(missing_ok=True)
         self._next_number += 1
@@ -389,8 +389,8 @@ def _check_names(names: Mapping[str, Any]) -> None:
         parent = next((group.as_posix() for group in Path(name).parents if group.as_posix() in names), None)
         if parent is not None:
             raise ValueError(
-                f"zarr: row 0 of the part: the field `{parent}` is an array, and so no group for `{name}`; rename one "
-                "in a stage before the sink"
+                f"zarr: row 0 of the part: the field `{parent}` is an array, so it cannot be a group for `{name}`; "
+                "rename one in a stage before the sink"
             )
 
 
@@ -430,7 +430,7 @@ def _make_chunk_key(number: int, kind: Mapping[str, Any]) -> str:
 
 def _describe_difference(kinds: Mapping[str, Any], first_kinds: Mapping[str, Any]) -> str:
     if kinds.keys() != first_kinds.keys():
-        return f"the fields are {', '.join(kinds)}, but those of the first part are {', '.join(first_kinds)}"
+        return f"the fields are {', '.join(kinds)}, but the fields of the first part are {', '.join(first_kinds)}"
     name = next(name for name in kinds if kinds[name] != first_kinds[name])
     found, first = (f"shape {k[name]['shape'][1:]} and dtype {k[name]['data_type']}" for k in (kinds, first_kinds))
     return f"field `{name}` has rows of {found}, but the first part has {first}; convert it in a stage before the sink"

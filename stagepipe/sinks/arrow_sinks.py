@@ -111,7 +111,7 @@ def _refuse_other_names(rows: Sequence[Mapping[str, Any]], names: Sequence[Any])
     if name is not None or None in names:
         row = next(row for row, item in enumerate(rows) if name in item)
         raise TypeError(
-            f"field {name!r} of row {row} of the part is {type(name).__name__}; the name of a column is a text"
+            f"field {name!r} of row {row} of the part is {type(name).__name__}; column names must be strings"
         )
 
 

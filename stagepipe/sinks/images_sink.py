@@ -113,7 +113,7 @@ class ImagesSink(FileTreeSink):
 
     def _make_file_name(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
-            raise TypeError(f"the name (`{self._name_field}`) is {value!r}; give a text or a whole number")
+            raise TypeError(f"the name (`{self._name_field}`) is {value!r}; give a string or a whole number")
         text = str(value)
         name = text if text.endswith(self._image_extension) else f"{text}{self._image_extension}"
         if not text or text.startswith(".") or "/" in text or "\0" in text:
@@ -150,8 +150,8 @@ class ImagesSink(FileTreeSink):
             found = self.path.glob(f"*/{glob.escape(name)}")
             place = f"{next(found)}" if earlier is None else f"item {earlier:,}"
             raise ValueError(
-                f"images: item {number:,} has the name `{name}`, as has {place}; name the files by a field that "
-                "differs in all items (`name`)"
+                f"images: item {number:,} has the same name `{name}` as {place}; name the files by a field that is "
+                "unique to each item (`name`)"
             )
         self._number_by_name[name] = number
 
@@ -205,7 +205,7 @@ def _to_pixels(value: Any, field: str | None) -> np.ndarray:
         raise TypeError("an item is a dict; name the `field` with the image")
     if hasattr(value, "getbands") and value.mode not in _PIL_MODES:  # its pixels are indices, or not red, green, blue
         fix = (
-            "scale its values to 0 to 255 in a stage before the sink, such as those of 16 bits with "
+            "scale its values to 0 to 255 in a stage before the sink, such as 16-bit values with "
             '`(numpy.asarray(image) >> 8).astype("uint8")`; `image.convert` clips them'
             if value.mode in {"I", "F"} or value.mode.startswith("I;16")
             else 'convert it in a stage before the sink, with `image.convert("RGB")` or `image.convert("L")`'

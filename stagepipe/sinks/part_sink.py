@@ -355,7 +355,9 @@ class PartSink(ABC):
             if error.errno not in _DISK_FULL:
                 raise
             reason = os.strerror(error.errno)
-            raise OSError(f"a part cannot be written to {self.path}: {reason}; make room, then --resume") from None
+            raise OSError(
+                f"a part cannot be written to {self.path}: {reason}; free disk space, then --resume"
+            ) from None
         part.add_record(PartRecord(file=path.name, rows=len(items), size_bytes=_count_bytes(path)))
         return part
 

@@ -138,7 +138,9 @@ class WebDatasetSink(PartSink):
             raise ValueError(f"there is no field `{key_field}` (`key`); it has {', '.join(map(str, item))}")
         key = str(item.get(key_field, default_key))
         if "." in key.rpartition("/")[2] or not key:
-            raise ValueError(f"the name {key!r} of a sample must have no dot; the package ends it at the first one")
+            raise ValueError(
+                f"the name {key!r} of a sample must not contain a dot; the package ends it at the first dot"
+            )
         if key == last_key:
             raise ValueError(_describe_repeated(key))
         field_by_extension: dict[str, Any] = {}
@@ -156,12 +158,12 @@ class WebDatasetSink(PartSink):
                 )
             _write_member(file, f"{key}.{extension}", data)
         if not field_by_extension:
-            raise ValueError("the item has no fields to write, so there would be no such sample; drop it before")
+            raise ValueError("the item has no fields to write, so its sample would be missing; drop it before the sink")
         return key
 
 
 def _describe_repeated(key: str) -> str:
-    return f"the name {key!r} is that of the item before; the package would make one sample of both"
+    return f"the name {key!r} is also the name of the previous item; the package would merge both into one sample"
 
 
 def encode_field(field: str, value: Any) -> tuple[str, bytes]:

@@ -70,7 +70,7 @@ def to_plain_array(value: Any, place: str) -> np.ndarray:
         raise _make_unsupported_error(value, place)
     if not _is_same(array, value):
         raise TypeError(
-            f"{place} is {type(value).__name__}, of which an array would change a value; give an array, or values of "
+            f"{place} is {type(value).__name__}, and an array of it would change a value; give an array, or values of "
             "one type"
         )
     return array
@@ -221,7 +221,9 @@ def _require_distinct_keys(value: Any) -> None:
             texts = msgspec.to_builtins(dict.fromkeys(value), enc_hook=to_json_value, str_keys=True)
             if len(texts) < len(value):
                 repeated = [repr(key) for key in value if type(key) is not str and str(key) in value]
-                raise ValueError(f"two keys of a dict have one text ({', '.join(repeated)}); give them other names")
+                raise ValueError(
+                    f"two keys of a dict become the same string ({', '.join(repeated)}); give them other names"
+                )
         parts: Any = value.values()
     elif isinstance(value, (list, tuple, set, frozenset)):
         parts = value

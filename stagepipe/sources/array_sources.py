@@ -150,7 +150,7 @@ def _check_rows(array: ArrayFile, first: ArrayFile, label: str) -> None:
         raise ValueError(f"{label}: {array.file} holds a single {array.dtype}, which has no rows; name an array")
     if (array.shape[1:], array.dtype) != (first.shape[1:], first.dtype):
         raise ValueError(
-            f"{label}: the rows of {array.file} are {_describe_row(array)}, but those of {first.file} are "
+            f"{label}: the rows of {array.file} are {_describe_row(array)}, but the rows of {first.file} are "
             f"{_describe_row(first)}; give files of equal rows, or a source for each and put them together with "
             "`stagepipe.sources.concat`"
         )

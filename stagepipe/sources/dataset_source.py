@@ -202,8 +202,8 @@ def _refuse_named_columns(dataset: Any) -> None:
     kind = f"{cls.__module__.partition('.')[0]}.{cls.__name__}"
     if kind in _ROWS_BY_KIND:
         raise TypeError(
-            f"dataset: an index of a {cls.__name__} is no row; give the rows, `{_ROWS_BY_KIND[kind]}`, or use a source"
-            " that reads the file"
+            f"dataset: an index of a {cls.__name__} is not a row; give the rows, `{_ROWS_BY_KIND[kind]}`, or use a "
+            "source that reads the file"
         )
     if isinstance(dataset, Mapping):
         names = list(dataset)

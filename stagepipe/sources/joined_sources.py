@@ -97,7 +97,7 @@ class ConcatSource(JoinedSource):
         if not any(part.has_own_order for part in self.parts):
             return super().make_order(shuffle)
         if shuffle == "blocks":
-            raise ValueError(f"{self.label}: `shuffle: blocks` needs parts without a shuffle or mix of their own")
+            raise ValueError(f"{self.label}: `shuffle: blocks` needs parts without their own shuffle or mix")
         orders = [PartOrder(part, number) for number, part in enumerate(self.parts)]
         return ConcatOrder(orders, self.first_indices, shuffle=shuffle)
 
@@ -174,7 +174,7 @@ class ZipSource(RecordSource):
         for part in self._parts:
             if part.has_own_order:
                 raise ValueError(
-                    f"{part.place} has an order of its own, so items that belong together would not come together; "
+                    f"{part.place} has its own order, so items that belong together would not come together; "
                     f"remove its `shuffle`, and set `shuffle: true` on `{self.label}`"
                 )
         lengths = [len(part) for part in self._parts]

@@ -164,7 +164,7 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
         keep_blank: if False, a line that holds only its line end belongs to the line before.
         quote: a line end between two of these characters does not end the line, as in CSV.
 
-    Raises ValueError if a quoted text does not end, and for UTF-16 and UTF-32, whose line ends are not single bytes.
+    Raises ValueError if a quoted string does not end, and for UTF-16 and UTF-32, whose line ends are not single bytes.
     """
     starts = [np.zeros(1, np.int64)]
     returns = [np.zeros(0, np.bool_)]
@@ -187,7 +187,7 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
             last_char = data[-1]
             position += len(data)
     if quote_count % 2:
-        raise ValueError(f"a quoted text does not end: the file has an odd number of {quote} characters")
+        raise ValueError(f"a quoted string does not end: the file has an odd number of {quote} characters")
     bounds = np.concatenate(starts)
     if not keep_blank:
         bounds = _without_blank_lines(bounds, np.concatenate(returns))
@@ -311,7 +311,7 @@ class JsonlSource(LineSource):
 ColumnType = Literal["int", "float", "bool", "str"]
 
 _MAX_HEADER_BYTES: Final = 1 << 20
-_RETURN_ENDS_LINE: Final = r"`\r` without `\n` ends no line here; convert the line ends of the file to `\n`"
+_RETURN_ENDS_LINE: Final = r"`\r` without `\n` does not end a line here; convert the line ends of the file to `\n`"
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 """Matches the characters that `surrogateescape` uses for bytes that are not UTF-8."""
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -384,7 +384,7 @@ class CsvSource(LineSource):
             try:
                 row[column] = convert(text) if text else None
             except (ValueError, KeyError):
-                raise ValueError(f"column `{column}`: {text!r} is no {self._type_names[column]}") from None
+                raise ValueError(f"column `{column}`: {text!r} is not of type {self._type_names[column]}") from None
         return row if self._columns is None else {column: row[column] for column in self._columns}
 
     def _split(self, line: str) -> list[str]:

@@ -153,7 +153,7 @@ def repeat_request(request: Callable[[], _Answer], problem: str, repeat_s: float
             spent_s = time.monotonic() - started
             if spent_s + pause_s > repeat_s:
                 times = "1 request failed" if number == 1 else f"{number} requests failed"
-                hint = "see whether the store answers, and start again"
+                hint = "check that the store answers, and start again"
                 raise OSError(f"{problem}: {times} in {spent_s:.0f} s, the last with {reason}; {hint}") from error
             if pause_s >= _LOGGED_PAUSE_S:
                 _log.warning("%s yet: request %d failed with %s; the next in %.1f s", problem, number, reason, pause_s)

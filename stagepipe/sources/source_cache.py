@@ -65,7 +65,7 @@ def make_cached_file(key: str, write: Callable[[Path], None]) -> Path:
     with _KEPT.hold(key):
         if not path.exists():
             if not os.access(path.parent, os.W_OK):
-                raise OSError(f"cannot write to {path.parent}; set XDG_CACHE_HOME to a folder that can")
+                raise OSError(f"cannot write to {path.parent}; set XDG_CACHE_HOME to a writable folder")
             _KEPT.write(key, write, mode=_ANYBODY)
     return path
 
@@ -188,8 +188,8 @@ def decompress_into_cache(file: StoredFile) -> StoredFile:
             if error.errno not in _FULL_DISK_ERRORS:
                 raise
             raise OSError(
-                f"{file.name}: its decompressed copy does not fit into {path.parent}: {error.strerror}; make room, set "
-                "XDG_CACHE_HOME to another folder, or decompress the file"
+                f"{file.name}: its decompressed copy does not fit into {path.parent}: {error.strerror}; free disk "
+                "space, set XDG_CACHE_HOME to another folder, or decompress the file"
             ) from error
 
     path = make_cached_file(key, write)

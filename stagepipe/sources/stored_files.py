@@ -392,7 +392,7 @@ def _describe_missing(pattern: str, label: str) -> str:
     if os.path.islink(expanded) and not os.path.exists(expanded):  # noqa: PTH110, PTH114 - of names
         return f"{missing}: it is a link to {str(Path(expanded).readlink())!r}, which does not exist"
     if _LOST_SLASH.match(pattern):
-        return f"{missing}; if it is a URL, give it as text: a Path keeps one `/` of `://`"
+        return f"{missing}; if it is a URL, give it as a string: a Path keeps one `/` of `://`"
     if _BRACES.search(pattern):
         return f"{missing}; braces have no meaning in a pattern: write `*` or a list of files"
     return (

@@ -104,7 +104,7 @@ class WebdatasetSource(ByteRangeSource):
                 sample["__key__"] = name[1]
             field = name[2].lower()
             if field in fields:
-                raise ValueError(f"sample {name[1]!r} has two members `.{field}`; give each sample a name of its own")
+                raise ValueError(f"sample {name[1]!r} has two members `.{field}`; give each sample its own name")
             fields.add(field)
             if self._columns is None or field in self._columns:
                 sample[field] = self._decode_field(member.name, field, content)
@@ -152,7 +152,7 @@ def _iterate_members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo
             yield member, name
         elif name is not None and not member.isdir():
             is_link = member.islnk() or member.issym()
-            kind = f"a link to {member.linkname}" if is_link else f"no regular file (type {member.type!r})"
+            kind = f"a link to {member.linkname}" if is_link else f"not a regular file (type {member.type!r})"
             hint = "write the shard with `tar --dereference --hard-dereference`"
             raise ValueError(f"{member.name} is {kind}; {hint}")
 
@@ -182,7 +182,7 @@ def _check_keys(content: BinaryIO, hashes: array[int]) -> None:
                 raise ValueError(
                     f"the members of sample {key!r} do not follow each other: {member.name} (byte {member.offset}) "
                     f"comes after other samples, {seen[key]} before them; write them one after the other, as "
-                    "`tar --sort=name` does, and give each sample a name of its own"
+                    "`tar --sort=name` does, and give each sample its own name"
                 )
             last_key = name[1]
             if _hash_key(key) in repeated:

@@ -80,7 +80,7 @@ class DecodeAudio:
         if backend == "torchcodec" and dtype != "float32":
             raise ValueError(f"audio.Decode: torchcodec gives float32, not {dtype}; use `backend: soundfile`")
         if mono and dtype.startswith("int"):
-            raise ValueError(f"audio.Decode: mono gives the mean of the channels, which is no {dtype}; use float32")
+            raise ValueError(f"audio.Decode: mono gives the mean of the channels, which is not {dtype}; use float32")
         if start_s < 0 or (duration_s is not None and duration_s <= 0):
             raise ValueError(f"audio.Decode: start_s is {start_s}, duration_s {duration_s}; give positive seconds")
         self.mono: Final = mono

@@ -357,7 +357,7 @@ def refuse_added_fields(columns: list[Any], rules: PaddingRules | None, path: st
     if rules is not None and rules.adds_fields and any(isinstance(column, PaddedColumn) for column in columns):
         raise ValueError(
             f"Batch: `lengths` and `mask` add fields to a dict, but {format_path(path)} holds a padded array and is "
-            "none; yield dicts"
+            "not a dict; yield dicts"
         )
 
 

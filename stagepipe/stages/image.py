@@ -96,7 +96,7 @@ class DecodeImage:
         check_choice(mode, _MODES, "mode", "image.Decode")
         check_choice(backend, tuple(_PACKAGES), "backend", "image.Decode")
         if backend == "opencv" and mode == "RGBA":
-            raise ValueError("image.Decode: opencv decodes no RGBA; use `backend: pillow`")
+            raise ValueError("image.Decode: opencv cannot decode RGBA; use `backend: pillow`")
         self.mode: Final = mode
         self.exif_orientation: Final = exif_orientation
         if backend == "torchcodec" and not exif_orientation:
@@ -347,7 +347,7 @@ def to_8_bits(image: Any) -> Any:
 
 def _describe_depth(what: str) -> str:
     return (
-        f"{what}, whose values no 8 bits hold; scale them yourself, in a stage that reads the file with "
+        f"{what}, whose values do not fit in 8 bits; scale them yourself, in a stage that reads the file with "
         "`numpy.asarray(PIL.Image.open(path))`"
     )
 

@@ -68,8 +68,8 @@ def _refuse_async(stage: str, argument: str, function: object) -> None:
     if is_async(function) or is_async_generator(function):
         name = getattr(function, "__qualname__", type(function).__name__)
         raise TypeError(
-            f"{stage}: {argument} is the async function `{name}`, which nothing awaits; await it in a stage of its own "
-            "before, and use its result here"
+            f"{stage}: {argument} is the async function `{name}`, which nothing awaits; await it in an earlier stage, "
+            "and use its result here"
         )
 
 

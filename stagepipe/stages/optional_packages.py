@@ -35,7 +35,9 @@ def require_text(value: Any, stage: str) -> str:
     """Return `value` if it is a `str`. Raises TypeError otherwise."""
     if isinstance(value, str):
         return value
-    raise TypeError(f"{stage}: expected a text, found {describe_value(value)}; name the field that holds it in `field`")
+    raise TypeError(
+        f"{stage}: expected a string, found {describe_value(value)}; name the field that holds it in `field`"
+    )
 
 
 def open_input(value: Any, stage: str) -> str | BytesIO:

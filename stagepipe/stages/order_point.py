@@ -126,8 +126,8 @@ def measure_length(item: Any, field: str | None, stage: str) -> int:
     except TypeError:
         place = f"`{field}`" if field is not None else "the item"
         raise TypeError(
-            f"{stage}: {place} is of type {type(value).__name__}, which has no length; give an array, a list, a text "
-            "or the length as a number"
+            f"{stage}: {place} is of type {type(value).__name__}, which has no length; give an array, a list, a "
+            "string or the length as a number"
         ) from None
 
 

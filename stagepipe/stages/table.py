@@ -137,7 +137,7 @@ class FromRows(OrderPointStage):
         try:
             return [(make_table(rows, self.kind, self.schema), samples)]
         except (TypeError, ValueError) as error:  # pyarrow's errors are among them
-            raise ValueError(f"table.FromRows: {len(rows)} rows make no table: {error}") from error
+            raise ValueError(f"table.FromRows: {len(rows)} rows do not form a table: {error}") from error
 
     def clear(self) -> None:
         """Discard the current rows."""

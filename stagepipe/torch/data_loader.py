@@ -133,7 +133,7 @@ class DataLoader(TorchDataLoader[T_co]):
             )
         if type(loader).__iter__ is not TorchDataLoader.__iter__:
             raise UsageError(
-                f"take_over({type(loader).__qualname__}): it has an `__iter__` of its own, which would not be called; "
+                f"take_over({type(loader).__qualname__}): it has its own `__iter__`, which would not be called; "
                 "give a torch.utils.data.DataLoader"
             )
         taken = cls.__new__(cls)
@@ -258,7 +258,7 @@ class _Run:
         if len(states) != len(self.loaders):
             raise UsageError(
                 f"the state is that of num_workers={len(states)}, found {len(self.loaders)}: a dataset that workers "
-                "split between them goes on with the same number; set it, or start without the state"
+                "split between them continues only with the same number; set it, or start without the state"
             )
         turns = list(map(int, saved[_TURNS_KEY].split()))
         for worker in turns:

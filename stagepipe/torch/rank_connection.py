@@ -330,7 +330,7 @@ def _check_leader_can_listen(folder: Path) -> None:
     """Raise RunError if the leader cannot listen: it then ends with its own error, and cannot tell the other ranks."""
     path = folder / _SOCKET_NAME
     if not os.access(folder.parent, os.W_OK | os.X_OK):
-        reason = f"{folder.parent} is no folder that you can write to"
+        reason = f"{folder.parent} is not a folder that you can write to"
     elif len(os.fsencode(path)) > _MAX_PATH_BYTES:
         reason = f"its path is longer than {_MAX_PATH_BYTES} bytes"
     else:

@@ -250,8 +250,8 @@ class _RankIterationState:
             return EpochPosition(self.reached.epoch + 1)
         if self.cursor is None:
             raise UsageError(
-                "with `order` set to `any`, no state can be taken inside the rows of so large a batch; take it after "
-                "the batch's last row, make the batch smaller, or set `order` to `source`"
+                "with `order` set to `any`, a state cannot be saved between the rows of a batch this large; save it "
+                "after the batch's last row, make the batch smaller, or set `order` to `source`"
             )
         if not self.cursor:
             return self.reached

@@ -458,7 +458,7 @@ class SharedMemoryPool:
         `for_several_items`: the block does not count for `on_largest_block_bytes`, which measures single items.
         """
         if self.arena is None:
-            raise TransportError("this process has no shared memory of its own to send from")
+            raise TransportError("this process has no shared memory to send from")
         allocator = self.arena.allocator
         size = size_class_bytes(nbytes)
         if size >= _MIN_WARM_BYTES:

@@ -143,7 +143,7 @@ class CarriedBlocks:
         """Allocate a block that goes with the packet. Returns the arena, the block, and its bytes as a uint8 array."""
         own_arena = self._memory.arena
         if own_arena is None:
-            raise TransportError(f"this process has no shared memory of its own for {nbytes} bytes")
+            raise TransportError(f"this process has no shared memory to hold {nbytes} bytes")
         block = self._memory.allocate(nbytes, for_several_items=for_several_items)
         self.copy_kind = TransferKind.COLD_COPY if own_arena.allocator.is_last_block_cold else TransferKind.COPIED
         self.block_ids.append((own_arena.number, block))

@@ -106,7 +106,7 @@ def load_transport(target: str, config_dir: Path | None = None) -> type[Transpor
     """Return the class at an import path. Raises UsageError if it is not a subclass of `Transport`."""
     loaded: Any = import_target(target, config_dir)
     if not isinstance(loaded, type) or not issubclass(loaded, Transport):
-        raise UsageError(f"{target} is no transport: it is no subclass of stagepipe.transport.Transport")
+        raise UsageError(f"{target} is not a transport: it is not a subclass of stagepipe.transport.Transport")
     return loaded
 
 

@@ -75,8 +75,8 @@ class OutputSandbox:
         if own_sinks and not allow_writes:
             names = ", ".join(f"`{sink.target.label}`" for sink in own_sinks)
             raise UsageError(
-                f"sink {names}: tune runs the pipeline many times, and what a sink that is not built in writes stays; "
-                "allow it with --allow-writes, or tune without it: sink=null"
+                f"sink {names}: tune runs the pipeline many times, and the output of a sink that is not built in "
+                "remains; allow it with --allow-writes, or tune without it: sink=null"
             )
         self._anchors = {path: _find_anchor(path) for path in _iter_outputs(spec)}
         self._folders: dict[Path, Path] = {}
@@ -180,7 +180,7 @@ def _make_folder(anchor: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=anchor))
     except OSError as error:
         raise UsageError(
-            f"tune writes to a temporary folder next to the one of the sink or cache, and {anchor} allows none: "
+            f"tune writes to a temporary folder next to the sink or cache, and cannot create one in {anchor}: "
             f"{os.strerror(error.errno or 0)}; tune with another path: sink.with.path=..."
         ) from None
 

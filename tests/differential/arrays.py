@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "objects": (np.array([1, "a"], object), "is of type ndarray of object"),
     "bfloat16 tensor": (torch.ones(2, dtype=torch.bfloat16), "is of type Tensor of torch.bfloat16"),
     "sparse tensor": (torch.ones(2).to_sparse(), "is of type Tensor"),
-    "text with a NUL at its end": ("a\0", "of which an array would change a value"),
+    "text with a NUL at its end": ("a\0", "an array of it would change a value"),
 }
 """What NumPy's format cannot hold."""
 
@@ -187,7 +187,7 @@ def _make_numpy_cells() -> list[Cell]:
             library="NumPy",
             ours=_npy([1, "a"]),
             outcome="error",
-            note="of which an array would change a value",
+            note="an array of it would change a value",
         ),
         Cell(
             group="npy",
@@ -277,7 +277,7 @@ def _make_json_cells() -> list[Cell]:
         "complex": (np.array([1j]), "JSON cannot hold complex"),
         "timedelta64[ns]": (np.array([1], "m8[ns]"), "JSON has no text for timedelta64[ns]"),
         "sparse tensor": (torch.ones(2).to_sparse(), "field `x`: JSON cannot hold Tensor"),
-        "two keys of one text": ({1: "a", "1": "b"}, "two keys of a dict have one text"),
+        "two keys of one text": ({1: "a", "1": "b"}, "two keys of a dict become the same string"),
     }
     for case, (value, note) in refused.items():
         cells.append(
@@ -455,7 +455,7 @@ def _make_webdataset_cells() -> list[Cell]:
         "masked": ("x", _MASKED, "field `x.npy`: a .npy file cannot hold MaskedArray: it has masked values"),
         "objects": ("x", np.array([1, "a"], object), "field `x.npy`: a .npy file cannot hold ndarray"),
         "longdouble scalar": ("x", np.longdouble(1), "field `x.json`: a .json file cannot hold longdouble"),
-        "two keys of one text": ("x", {1: "a", "1": "b"}, "two keys of a dict have one text"),
+        "two keys of one text": ("x", {1: "a", "1": "b"}, "two keys of a dict become the same string"),
     }
     for case, (field, value, note) in refused.items():
         cells.append(

@@ -251,7 +251,7 @@ REFUSED_PATTERNS: Final = (
     ("bytes", b"a.txt", "files: `glob` is b'a.txt'"),
     ("braces", "{a,b}.txt", "braces have no meaning in a pattern"),
     ("braces of numbers", "shard-{000..099}.tar", "braces have no meaning in a pattern"),
-    ("a URL in a Path", Path("s3://bucket/a.txt"), "if it is a URL, give it as text"),
+    ("a URL in a Path", Path("s3://bucket/a.txt"), "if it is a URL, give it as a string"),
     ("an unknown protocol", "nosuch://bucket/a.txt", "cannot open 'nosuch://bucket/a.txt'"),
     ("a user that does not exist", "~no-such-user/a.txt", "files: no file matches '~no-such-user/a.txt'"),
     ("a zero in the name", "a\0.txt", "files: no file matches"),
@@ -631,9 +631,9 @@ def _csv_cells() -> Iterator[Cell]:
     for case, data, message in (
         ("a row with a field less", b"a,b\n1,2\n3\n", "a.txt:3: 1 fields, where the header has 2"),
         ("a row with a field more", b"a,b\n1,2,3\n", "a.txt:2: 3 fields, where the header has 2"),
-        ("a quote that does not end", b'a,b\n"1,2\n', "a quoted text does not end"),
+        ("a quote that does not end", b'a,b\n"1,2\n', "a quoted string does not end"),
         ("a quote within a field", b'a,b\n1"2"3,"4"5\n', "not CSV"),
-        ("`\\r` as line end", b"a,b\r1,2\r", "ends no line here"),
+        ("`\\r` as line end", b"a,b\r1,2\r", "does not end a line here"),
     ):
         yield Cell(
             group=ENCODINGS,

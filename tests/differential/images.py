@@ -180,11 +180,15 @@ TIFFS: dict[str, Callable[[], bytes]] = {
 }
 _UNASSOCIATED = {"photometric": "rgb", "extrasamples": ["unassalpha"]}
 WITHOUT_RANGE: dict[str, tuple[Callable[[], bytes], str, str]] = {
-    "TIFF I, int32": (lambda: write_tiff(GREY_16.astype(np.int32)), "(Pillow's mode I), whose values no 8", "int32"),
+    "TIFF I, int32": (
+        lambda: write_tiff(GREY_16.astype(np.int32)),
+        "(Pillow's mode I), whose values do not fit",
+        "int32",
+    ),
     "TIFF I, uint32": (lambda: write_tiff(GREY_16.astype(np.uint32) << 16), "of mode I, whose values", "uint32"),
     "TIFF I, int16": (lambda: write_tiff((GREY_16 >> 1).astype(np.int16)), "signed integers (Pillow's mode I", "int16"),
     "TIFF L, int8": (lambda: write_tiff((GREY >> 1).astype(np.int8)), "signed integers (Pillow's mode L)", "int8"),
-    "TIFF F": (lambda: write_tiff(GREY.astype(np.float32)), "of mode F, whose values no 8 bits hold", "float32"),
+    "TIFF F": (lambda: write_tiff(GREY.astype(np.float32)), "of mode F, whose values do not fit bits hold", "float32"),
     "TIFF of float64": (lambda: write_tiff(GREY.astype(np.float64)), "cannot identify image file", "float64"),
     "PFM": (lambda: encode_with_opencv(".pfm", GREY.astype(np.float32)), "of mode F, whose values", "floating point"),
     "Radiance": (lambda: encode_with_opencv(".hdr", RGB / np.float32(255)), "cannot identify image", "floating point"),
@@ -487,7 +491,7 @@ def make_encode_cells() -> list[Cell]:
     ]  # fmt: skip
     cells += [
         error_cell(
-            f"EncodeJpeg of a PIL image {mode}, backend {backend}", f"the image is of mode {mode}, whose values no 8",
+            f"EncodeJpeg of a PIL image {mode}, backend {backend}", f"of mode {mode}, whose values do not fit",
             lambda m=mode, b=backend: image.EncodeJpeg(backend=b)(make_picture(m)), group=group,
         )
         for mode in ("I", "F")

@@ -433,10 +433,10 @@ REFUSED: Final[Mapping[str, tuple[Callable[[Path], Path], str]]] = {
         partial(write_special, name="0.jpg", type=tarfile.SYMTYPE, linkname="/data/0.jpg"),
         "a.tar: 0.jpg is a link to /data/0.jpg",
     ),
-    "a pipe": (partial(write_special, name="0.jpg", type=tarfile.FIFOTYPE), "a.tar: 0.jpg is no regular file"),
+    "a pipe": (partial(write_special, name="0.jpg", type=tarfile.FIFOTYPE), "a.tar: 0.jpg is not a regular file"),
     "the rest of a file of another volume": (
         partial(write_special, name="0.jpg", type=b"M"),
-        "a.tar: 0.jpg is no regular file (type b'M')",
+        "a.tar: 0.jpg is not a regular file (type b'M')",
     ),
     "a file of no bytes": (lambda folder: _write_bytes(folder, b""), "a.tar: not a whole tar file: empty file"),
     "no tar file": (lambda folder: _write_bytes(folder, b"x" * 3000), "a.tar: not a whole tar file"),

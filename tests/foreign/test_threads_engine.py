@@ -79,7 +79,7 @@ def test_configs_know_its_name_and_the_keys_that_it_refuses(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("source: {uses: stagepipe.sources.numbers}\nstages: [{name: a, uses: builtins.abs, timeout: 3s}]\n")
     assert load(path, []).engine.kind == "local"
-    with pytest.raises(ConfigError, match="a stage takes no `timeout`: a thread cannot be ended"):
+    with pytest.raises(ConfigError, match="a stage cannot have `timeout`: a thread cannot be ended"):
         load(path, ["engine=threads"])
     with pytest.raises(ConfigError, match="did you mean `threads`"):
         load(path, ["engine=thread"])

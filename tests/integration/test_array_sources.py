@@ -79,7 +79,7 @@ def test_npy_refuses_arrays_that_it_cannot_map(tmp_path):
     np.save(tmp_path / "one.npy", np.float32(3))
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     (tmp_path / "text.npy").write_text("not an array")
-    with pytest.raises(ValueError, match=r"b\.npy are float64 of shape \(3,\), but those of .*a\.npy are float32"):
+    with pytest.raises(ValueError, match=r"b\.npy are float64 of shape \(3,\), but the rows of .*a\.npy are float32"):
         len(NpySource([str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]))
     with pytest.raises(ValueError, match=r"one\.npy holds a single float32, which has no rows"):
         len(NpySource(str(tmp_path / "one.npy")))

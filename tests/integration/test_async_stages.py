@@ -220,11 +220,11 @@ def test_the_inline_engine_runs_in_a_running_loop():
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({"batch": {"size": 4}}, "an `async def` stage takes no `batch`"),
-        ({"stateful": True}, "an `async def` stage takes no `stateful`"),
-        ({"reseed": True}, "takes no `reseed`: its items share the global generators"),
-        ({"fuse": True}, "an `async def` stage takes no `fuse: true`"),
-        ({"group": 2}, "a stage with `group` takes no `async def`"),
+        ({"batch": {"size": 4}}, "an `async def` stage cannot have `batch`"),
+        ({"stateful": True}, "an `async def` stage cannot have `stateful`"),
+        ({"reseed": True}, "cannot have `reseed`: its concurrent items share the global generators"),
+        ({"fuse": True}, "an `async def` stage cannot have `fuse: true`"),
+        ({"group": 2}, "a stage with `group` cannot be an `async def`"),
         ({"uses": f"{STAGES}.parts"}, "is an async generator.*return a list"),
         ({"uses": f"{STAGES}.Parts"}, "is an async generator.*return a list"),
         ({"when": f"{STAGES}.keeps"}, "`tests.support.async_stages.keeps` is an async function"),

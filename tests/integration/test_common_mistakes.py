@@ -107,7 +107,7 @@ COMMANDS = [
     wrong("validate train.yaml stages.double.fuse=yes", "expected true or false", "write true"),
     wrong("validate train.yaml stages.double.on_error=ignore", "did you mean `skip`?"),
     wrong("validate train.yaml transport.mode=shm", "did you mean `shared_memory`?"),
-    wrong("validate train.yaml stages.add.fuse=true stages.add.workers=2", "a fused stage takes no `workers`"),
+    wrong("validate train.yaml stages.add.fuse=true stages.add.workers=2", "a fused stage cannot have `workers`"),
     Mistake("validate train.yaml stages.double.workers=300", ("note: stage double has 300 workers on ", " CPU"), 0),
     # targets
     wrong("validate train.yaml stages.double.uses=my_ops.doubel", "did you mean `double`?"),
@@ -217,11 +217,11 @@ def with_a_lock() -> Any:
 
 CALLS = [
     (lambda: NUMBERS.map(forgets).take(1), "stage forgets returned None for item 0: did you forget `return`?"),
-    (lambda: NUMBERS.map(halves), "a generator function yields several items for each one; use .flat_map(halves)"),
+    (lambda: NUMBERS.map(halves), "a generator function yields several items per input; use .flat_map(halves)"),
     (lambda: NUMBERS.map(Model), "write .map(defer(Model, ...)) to build one in each worker"),
     (lambda: NUMBERS.map(Model()(3)), ".map(3): expected a function, found int"),
     (lambda: NUMBERS.map(abs, worker=2).open(), "did you mean `workers`?"),
-    (lambda: NUMBERS.batch(2, workers=2).open(), "takes no `workers`"),
+    (lambda: NUMBERS.batch(2, workers=2).open(), "cannot have `workers`"),
     (lambda: from_source(range(3), workers=2).open(), "one process reads it"),
     (lambda: from_dataset([1, 2], num_workers=2).open(), "did you mean `workers`?"),
     (lambda: list(NUMBERS), "a builder has no items; write `with builder.open() as pipeline:`"),

@@ -203,10 +203,10 @@ def test_each_thread_has_a_track_in_the_trace(tmp_path):
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({"batch": {"size": 4}}, "a stage with `concurrency` takes no `batch`"),
-        ({"stateful": True}, "a stage with `concurrency` takes no `stateful`"),
-        ({"reseed": True}, "takes no `reseed`: its items share the global generators"),
-        ({"fuse": True}, "a fused stage takes no `concurrency`"),
+        ({"batch": {"size": 4}}, "a stage with `concurrency` cannot have `batch`"),
+        ({"stateful": True}, "a stage with `concurrency` cannot have `stateful`"),
+        ({"reseed": True}, "cannot have `reseed`: its concurrent items share the global generators"),
+        ({"fuse": True}, "a fused stage cannot have `concurrency`"),
         ({"concurrency": 0}, "concurrency"),
     ],
 )
@@ -221,5 +221,5 @@ def test_no_stage_is_fused_into_threads():
 
 
 def test_ray_refuses_threads_by_name():
-    with pytest.raises(ConfigError, match="with `engine: ray`, a stage takes no `concurrency`"):
+    with pytest.raises(ConfigError, match="with `engine: ray`, a stage cannot have `concurrency`"):
         load(pipeline(stage("same", concurrency=3), engine="ray"))

@@ -115,5 +115,5 @@ def test_worker_at_a_breakpoint_outlives_its_timeout(caplog):
         number, doubled = ast.literal_eval(stopped.result())
         assert doubled == 2 * number
     assert running.report().restarts == ()
-    text = "double/0 is over its `timeout` of 2.0 s; a debugger is attached, so it goes on"
+    text = "double/0 has exceeded its `timeout` of 2.0 s; it continues, because a debugger is attached"
     assert caplog.messages.count(text) == 1

@@ -189,7 +189,7 @@ def test_a_killed_server_ends_no_worker_and_another_one_follows():
         restarts = running.report().restarts
     assert got == list(range(len(got)))
     assert server not in parents[2:]
-    assert "ended, and how is not known, because the fork server that started it has died" in restarts[0].cause
+    assert "ended for an unknown reason, because the fork server that started it has died" in restarts[0].cause
 
 
 def test_a_caller_with_more_descriptors_than_select_takes_is_served():

@@ -46,7 +46,7 @@ def test_each_child_that_comes_back_is_named(written):
     assert all("and was ended" in line and "os._exit(0)" in line for line in warnings)
     for place in ("stage returns, item 3: ", "source, item 3: "):
         assert any(place in line for line in warnings), place
-    assert any("left it by ValueError" in line for line in warnings)
+    assert any("left it by raising ValueError" in line for line in warnings)
     assert any("ValueError: raised in the child" in line for line in lines)
 
 

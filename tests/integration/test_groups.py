@@ -173,10 +173,10 @@ def test_state_is_built_again_in_all_ranks():
     [
         ([stage("same", group=0)], "group"),
         ([stage("same", group="two")], "group"),
-        ([stage("same", group=2, concurrency=2)], "a stage with `group` takes no `concurrency`"),
+        ([stage("same", group=2, concurrency=2)], "a stage with `group` cannot have `concurrency`"),
         ([stage("same", group=2), stage("double", fuse=True)], "`same` has `group`, so no stage is fused into it"),
-        ([stage("same"), stage("double", group=2, fuse=True)], "a fused stage takes no `group`"),
-        ([batch(2) | {"group": 2}], "takes no `group`: it restores the item order"),
+        ([stage("same"), stage("double", group=2, fuse=True)], "a fused stage cannot have `group`"),
+        ([batch(2) | {"group": 2}], "cannot have `group`: it restores the item order"),
     ],
 )
 def test_invalid_groups_are_refused(stages, message):
@@ -190,7 +190,7 @@ def test_only_stages_have_groups_and_only_on_the_local_engine():
         load(pipeline(source=source))
     with pytest.raises(ConfigError, match="group"):
         load(pipeline(sink={"uses": "stagepipe.sinks.jsonl", "with": {"path": "out"}, "group": 2}))
-    with pytest.raises(ConfigError, match="with `engine: ray`, a stage takes no `group`"):
+    with pytest.raises(ConfigError, match="with `engine: ray`, a stage cannot have `group`"):
         load(pipeline(stage("same", group=2), engine="ray"))
 
 

@@ -160,9 +160,9 @@ def test_zip_refuses_unequal_lengths_and_orders():
         len(ZipSource([A, B]))
     with pytest.raises(ValueError, match=r"sources\.x 40, sources\.y 25"):
         len(ZipSource({"x": A, "y": B}))
-    with pytest.raises(ValueError, match=r"zip: sources\[1\] has an order of its own.* set `shuffle: true` on `zip`"):
+    with pytest.raises(ValueError, match=r"zip: sources\[1\] has its own order.* set `shuffle: true` on `zip`"):
         len(ZipSource([A, ConcatSource([A], shuffle=True)]))
-    with pytest.raises(ValueError, match=r"zip: sources\[0\] has an order of its own"):
+    with pytest.raises(ValueError, match=r"zip: sources\[0\] has its own order"):
         len(ZipSource([MixSource([A, B]), A]))
 
 

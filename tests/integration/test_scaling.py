@@ -86,4 +86,4 @@ def test_error_of_the_policy_leaves_the_run_as_it_is(tmp_path, caplog):
         assert item == count - 1
         assert not get_changes(running)
     assert policy.calls == 1
-    assert "the numbers of workers stay as they are" in caplog.text
+    assert "the numbers of workers no longer change" in caplog.text

@@ -149,7 +149,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
-    assert "the same command with --resume goes on from the last part" in error
+    assert "the same command with --resume continues from the last part" in error
     assert finish(tmp_path, "--resume") == (0, "")
 
 

@@ -293,7 +293,10 @@ def test_no_cache_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     "stages, message",
     [
-        ([{"name": "b", "uses": "stagepipe.stages.Batch", "with": {"size": 2}, "cache": "kept"}], "takes no `cache`"),
+        (
+            [{"name": "b", "uses": "stagepipe.stages.Batch", "with": {"size": 2}, "cache": "kept"}],
+            "cannot have `cache`",
+        ),
         ([{"name": "f", "uses": f"{OPS}.make", "batch": {"size": 2}, "cache": "kept"}], "other items of a call"),
         ([{"name": "f", "uses": f"{OPS}.make", "stateful": True, "cache": "kept"}], "a stateful stage"),
         (
@@ -301,7 +304,7 @@ def test_no_cache_on_the_command_line(tmp_path):
                 {"name": "b", "uses": "stagepipe.stages.Batch", "with": {"size": 2}},
                 {"name": "f", "uses": f"{OPS}.make", "cache": "kept"},
             ],
-            "a stage after `b` takes no `cache`",
+            "a stage after `b` cannot have `cache`",
         ),
         (
             [
@@ -323,7 +326,7 @@ def test_refused(stages, message):
 def test_a_source_without_identities_needs_a_key(tmp_path):
     source = {"uses": "itertools.repeat", "with": {"object": 1, "times": 3}}
     config = {"source": source, "stages": [cached("make_plain", tmp_path)]}
-    with pytest.raises(ConfigError, match=r"the source `itertools.repeat` allows no `cache`"):
+    with pytest.raises(ConfigError, match=r"the source `itertools.repeat` cannot have `cache`"):
         Pipeline(config, inline=True)
     keyed = {**config, "stages": [cached("make_plain", tmp_path, cache={"key": "v1"})]}
     assert run(keyed, inline=True)[1] == 3

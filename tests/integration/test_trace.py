@@ -132,7 +132,7 @@ def test_wrong_paths_are_refused_before_the_start(tmp_path):
     (tmp_path / "file").write_text("")
     for path, message in (
         ("t.txt", "a trace is a .json or .json.gz file"),
-        (tmp_path / "file" / "t.json", "its folder cannot be made"),
+        (tmp_path / "file" / "t.json", "its folder cannot be created"),
     ):
         with pytest.raises(UsageError, match=message):
             Pipeline(CHAIN, trace=path).start()

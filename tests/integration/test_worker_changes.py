@@ -143,4 +143,4 @@ def test_a_worker_that_cannot_be_added_does_not_end_the_run(caplog, tmp_path):
         assert len(running.supervisor.worker_changes) == 1
     assert len(found) == 60
     assert "only one of me fits" in running.supervisor.worker_changes[0].failure
-    assert "goes on with 1 of 2 workers" in caplog.text
+    assert "continues with 1 of 2 workers" in caplog.text

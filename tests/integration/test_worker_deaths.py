@@ -84,7 +84,7 @@ def test_an_item_that_breaks_cuda_for_its_process_costs_no_other_item(keys):
         assert list(running) == [item for item in range(9) if item != 5]
         (letter,) = running.dead_letters
         assert len(running.report().restarts) == letter.attempts
-    assert "ended because CUDA fails in its process from now on" in letter.error
+    assert "ended because CUDA no longer works in its process" in letter.error
 
 
 def test_an_item_that_breaks_cuda_ends_the_run_with_the_error_of_cuda():

@@ -327,7 +327,7 @@ class HeadWatch:
             if silence_s >= _MAX_SILENCE_S:
                 _end_process(
                     f"{head} has not answered for {silence_s:.0f} s: its machine or its network is down; start the "
-                    "cluster again, and run with --resume, which goes on from what is written"
+                    "cluster again, and run with --resume, which continues after the written items"
                 )
             if silence_s - _ASK_INTERVAL_S < _SILENCE_S <= silence_s:
                 _log.warning("%s has not answered for %.0f s", head, silence_s)
@@ -373,8 +373,8 @@ class RayCluster:
         machine = detect_machine()
         if cluster := _find_cluster_of_machine():
             _log.warning(
-                "engine: ray: this run starts a Ray of its own, and does not join the one that was started on this "
-                "machine (%s); to join that, set `engine: {ray: {address: auto}}` or RAY_ADDRESS",
+                "engine: ray: this run starts its own Ray and does not join the Ray that was started on this machine "
+                "(%s); to join it, set `engine: {ray: {address: auto}}` or RAY_ADDRESS",
                 cluster,
             )
         self._folder = tempfile.mkdtemp(prefix="stagepipe-ray-")

@@ -32,9 +32,7 @@ class RayEngine(Engine):
         runs_tail_in_caller=True,
         refused_keys={
             "timeout": "Ray has no watchdog that ends a single item",
-            "stateful": (
-                "Ray deals out blocks to workers in no fixed order, and a worker that is replaced has lost its state"
-            ),
+            "stateful": ("Ray hands blocks to workers in no fixed order, and a replaced worker loses its state"),
             "cpus": "Ray chooses the CPUs",
             "concurrency": "each worker on Ray works on one item at a time",
             "group": "each worker on Ray is one process",

@@ -109,8 +109,8 @@ def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], di
     names = ", ".join(str(node["NodeManagerAddress"]) for node in lost)
     return (
         f"engine: ray: a node was lost ({names}), and the others, of {cpus:g} CPUs in all, have no room for its "
-        f"workers of {', '.join(displaced)}; run it with fewer `workers`, or with smaller `resources`: --resume goes "
-        "on from what is written"
+        f"workers of {', '.join(displaced)}; run it with fewer `workers`, or with smaller `resources`: --resume "
+        "continues after the written items"
     )
 
 

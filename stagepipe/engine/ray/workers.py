@@ -215,8 +215,10 @@ def _check_source(expected: SourceIdentity, found: SourceIdentity, stage: str) -
     if not kind:
         return
     counts = f"{found.items} items there, {expected.items} in the calling process"
-    difference = counts if kind == "items" else "files have other names or sizes than in the calling process"
-    message = f"stage {stage}, worker 0: the source reads other data: {difference}; all nodes must see the same files"
+    difference = counts if kind == "items" else "file names or sizes differ from those in the calling process"
+    message = (
+        f"stage {stage}, worker 0: the source reads different data: {difference}; all nodes must see the same files"
+    )
     raise _name_node(RunError(message, stage=stage, worker=0))
 
 

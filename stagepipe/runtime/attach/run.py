@@ -316,8 +316,8 @@ def _open_run(name: str, pid: int, data: bytes, fds: Sequence[int]) -> AttachedR
     version = read_layout_version(fds[0]) if fds else 0
     if version != LAYOUT_VERSION:
         message = (
-            f"process {pid} runs a stagepipe whose board has layout version {version}, and this one reads version "
-            f"{LAYOUT_VERSION}; use the `stagepipe` that is installed beside that run"
+            f"process {pid} runs another stagepipe, whose board has layout version {version}, and this one reads "
+            f"version {LAYOUT_VERSION}; use the `stagepipe` from the environment of that run"
         )
         raise AttachError(message)
     try:

@@ -155,7 +155,7 @@ def open_private_folder(folder: Path) -> Iterator[int]:
             message = (
                 f"{folder}, where runs listen for `stagepipe top`, belongs to user {status.st_uid} with mode "
                 f"{stat.filemode(status.st_mode)}; it must belong to you (user {os.geteuid()}) with mode drwx------; "
-                "remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+                "remove it, or set XDG_RUNTIME_DIR to your own folder"
             )
             raise SocketFolderError(message)
         yield fd

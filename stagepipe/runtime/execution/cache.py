@@ -237,7 +237,7 @@ class EntryFolder:
             if self.is_writable:
                 self.is_writable = False
                 _log.warning(
-                    "stage %s: cannot keep its outputs in %s (%s); the run continues without keeping more",
+                    "stage %s: cannot keep its outputs in %s (%s); the run continues without caching more",
                     self._stage,
                     self._folder,
                     error.strerror or error,

@@ -64,7 +64,7 @@ class UncachableResultError(StagepipeError):
     def __init__(self, stage: str, item: str, reason: str) -> None:
         """`reason` names the part of the output and its type."""
         super().__init__(
-            f"stage {stage} has a `cache`, but what it returned for item {item} cannot be kept: {reason}; return "
+            f"stage {stage} has a `cache`, but its result for item {item} cannot be cached: {reason}; return "
             "dicts, lists, tuples, numbers, strings, bytes, NumPy arrays or tensors, or remove `cache`"
         )
 

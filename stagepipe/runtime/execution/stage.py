@@ -160,7 +160,7 @@ def _make_comparison_error(path: str, value: Any, name: str, operand: Any) -> Ty
     shape = f" of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else ""
     return TypeError(
         f"`when`: the field `{path}` is of type {type(value).__name__}{shape}, and `{name}` cannot compare it with "
-        f"{operand!r}; compare a number or a text, or name a predicate: a function that takes the item"
+        f"{operand!r}; compare a number or a string, or name a predicate: a function that takes the item"
     )
 
 

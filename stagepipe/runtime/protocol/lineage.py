@@ -240,7 +240,7 @@ def extract_root(cursor: Cursor | None, segment: int) -> Cursor:
 def raise_inexact_cursor() -> None:
     """Raise UsageError for a position inside a group whose order of leaves is unknown."""
     message = (
-        "with `order` set to `any`, no state can be taken inside the rows of so large a batch; take it after the "
+        "with `order` set to `any`, a state cannot be saved between the rows of a batch this large; save it after the "
         "batch's last row, make the batch smaller, or set `order` to `source`"
     )
     raise UsageError(message)

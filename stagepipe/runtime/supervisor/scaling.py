@@ -211,7 +211,7 @@ class WorkerScaling:
         group = slot.worker_group
         self._wanted[group] = change.workers - 1
         _log.warning(
-            "%s goes on with %d of %d workers, because one more could not be added: %s",
+            "%s continues with %d of %d workers, because another worker could not be added: %s",
             change.stage,
             change.workers - 1,
             change.workers,

@@ -261,7 +261,7 @@ class Watchdog:
             if not worker.is_debugged:
                 return False
             self._debugged_pids.add(worker.pid)
-            _log.warning("%s is over %s; a debugger is attached, so it goes on", worker.name, limit)
+            _log.warning("%s has exceeded %s; it continues, because a debugger is attached", worker.name, limit)
         return True
 
     def _observe_item(

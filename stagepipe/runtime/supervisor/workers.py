@@ -404,7 +404,7 @@ def _spawn(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: 
 
 @lru_cache(maxsize=100)  # once for each stage and reason
 def _log_spawn(stage: str, reason: str) -> None:
-    _log.info("%s starts with an interpreter of its own, which takes longer than a fork: %s", stage, reason)
+    _log.info("%s starts in a new interpreter, which takes longer than a fork: %s", stage, reason)
 
 
 def _make_environment(worker_spec: WorkerSpec) -> dict[str, str]:
@@ -515,9 +515,9 @@ class WorkerProcess:
 
     def _describe_status(self, exit_code: int, *, has_oom_kill: bool) -> str:
         if exit_code == BROKEN_CUDA_EXIT_CODE:
-            return "ended because CUDA fails in its process from now on, after the error that it printed"
+            return "ended because CUDA no longer works in its process after the error that it printed"
         if exit_code == UNKNOWN_EXIT_CODE:
-            return "ended, and how is not known, because the fork server that started it has died"
+            return "ended for an unknown reason, because the fork server that started it has died"
         if exit_code >= 0:
             return f"exited unexpectedly with exit code {exit_code}"
         return self._describe_signal_death(-exit_code, has_oom_kill=has_oom_kill)

@@ -169,7 +169,7 @@ def test_a_lost_node_fails_by_name_and_a_resume_completes_its_share(tmp_path):
         cluster.kill(1)
         out, err = process.communicate(timeout=300)
         assert process.returncode == 1, err
-        assert re.search(r"was lost: .*\n.*--resume goes on", err), err
+        assert re.search(r"was lost: .*\n.*--resume continues", err), err
         assert "Traceback" not in err
         statuses = sorted(line.split()[2] for line in out.splitlines() if line[:1] in {"0", "1"})
         assert statuses == ["finished", "lost"], out

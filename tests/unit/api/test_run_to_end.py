@@ -60,7 +60,7 @@ def test_a_state_that_cannot_be_saved_any_more_ends_the_run(tmp_path):
     state_file = StateFile(folder / "state.json")
     assert state_file.load(make_pipeline())
     folder.rmdir()
-    with pytest.raises(RunError, match=r"state\.json: No such file or directory; make room"):
+    with pytest.raises(RunError, match=r"state\.json: No such file or directory; free disk space"):
         state_file.save(make_pipeline())
 
 

@@ -199,7 +199,7 @@ def test_arguments_reach_the_class_as_they_were_written():
         (lambda _: defer(Scale, 1, 2, 3), "too many positional arguments"),
         (lambda _: defer(Scale, unknown=2), "unexpected keyword argument 'unknown'"),
         (lambda _: defer(double), r"functools\.partial\(double"),
-        (lambda _: defer(list, [1]), "no name that a caller can give"),
+        (lambda _: defer(list, [1]), "cannot be passed by name"),
         (lambda _: defer(range, 1), "give its arguments by name"),
     ],
 )

@@ -188,7 +188,7 @@ def test_a_run_is_found_by_name_by_process_and_as_the_only_one(socket_folder):
 def test_no_run_and_several_runs_are_told_apart(socket_folder):
     result = call_here("top")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no run found: none of yours is going on this machine" in result.stderr
+    assert "no run found: you have no active run on this machine" in result.stderr
     with (
         Pipeline(pipeline(NAP, source=100_000, name="first")) as first,
         Pipeline(pipeline(NAP, source=100_000, name="second")) as second,

@@ -47,7 +47,7 @@ def test_each_island_writes_to_its_own_folder():
 
 def test_a_sink_without_a_path_is_refused_by_name():
     spec = load({**CONFIG, "sink": {"uses": print}}, [])
-    with pytest.raises(UsageError, match=r"the sink print has no `path` in its `with`"):
+    with pytest.raises(UsageError, match=r"the sink print needs a `path` in its `with`"):
         place_sinks(spec, 0, 2)
 
 
@@ -102,7 +102,11 @@ def test_a_new_job_has_an_island_on_each_node():
     [
         ([seen("0-of-2", "1-of-2")] * 3, False, r"out has .* of a run on 2 islands, and now there are 3; add --resume"),
         ([seen("0-of-2", "1-of-2", "0-of-3")], True, r"it has folders of runs on 2 and 3 islands; delete"),
-        ([seen("0-of-2")], True, r"--resume out: none of the 1 nodes sees island-1-of-2, so its node is gone"),
+        (
+            [seen("0-of-2")],
+            True,
+            r"--resume out: none of the 1 nodes sees island-1-of-2, so the node that wrote it is gone",
+        ),
     ],
 )
 def test_folders_that_do_not_fit_are_refused(folders_by_node, resume, message):
@@ -130,11 +134,11 @@ def test_a_resume_without_a_journal_is_refused_before_anything_starts(config, mo
 
 
 @pytest.mark.parametrize(
-    "can_resume, way_out", [(True, "--resume goes on with what was lost"), (False, "can only be run again")]
+    "can_resume, way_out", [(True, "--resume continues the lost islands"), (False, "can only run again")]
 )
 def test_the_error_of_a_lost_node_offers_a_resume_where_there_is_one(can_resume, way_out):
     results = [IslandResult(rank=0, node="10.0.0.1:1"), LOST]
-    with pytest.raises(RunError, match=rf"was lost\nthe other islands \(1\) went on to their end; .*{way_out}"):
+    with pytest.raises(RunError, match=rf"was lost\nthe other islands \(1\) ran to the end; .*{way_out}"):
         _raise_errors(results, can_resume=can_resume)
 
 
@@ -181,8 +185,8 @@ def test_islands_that_read_other_data_are_named():
         if difference is None:  # one that does not know its files is not compared by them
             _Sources(islands).compare(_Answers(), islands)
             continue
-        with pytest.raises(RunError, match=rf"other data on each node: {difference} 10.0.0.1:1"):
+        with pytest.raises(RunError, match=rf"different data on each node: {difference} 10.0.0.1:1"):
             _Sources(islands).compare(_Answers(), islands)
     islands = [same[0], island(1, SourceIdentity(2, describe_files(["a", "c"], [1, 2], [0, 0])))]
-    with pytest.raises(RunError, match=r"files of other names or sizes on node 10.0.0.0:1 than on 10.0.0.1:1"):
+    with pytest.raises(RunError, match=r"files with other names or sizes on node 10.0.0.0:1 than on node 10.0.0.1:1"):
         _Sources(islands).compare(_Answers(), islands)

@@ -129,7 +129,7 @@ def test_with_next_to_a_dataset_object_is_an_error():
 
 def test_batch_sampler_and_batch_exclude_each_other(data):
     text = SOURCE.replace("shuffle: true", "batch_sampler: [[0]]")
-    with pytest.raises(ConfigError, match="takes no `batch`: its `batch_sampler` already forms the batches"):
+    with pytest.raises(ConfigError, match="cannot have `batch`: its `batch_sampler` already forms the batches"):
         load(data(text), ["source.batch.size=4"])
 
 
@@ -179,14 +179,14 @@ def test_mistakes_keep_their_place(write, with_, message):
 
 def test_messages_name_the_source_that_the_user_wrote(write):
     text = "source: {uses: stagepipe.sources.jsonl, batch: {size: 2}, with: {path: a.jsonl, batch_size: 4}}\n"
-    with pytest.raises(ConfigError, match=r"`stagepipe\.sources\.jsonl` takes no `batch`: its `batch_size` already"):
+    with pytest.raises(ConfigError, match=r"`stagepipe\.sources\.jsonl` cannot have `batch`: its `batch_size` already"):
         load(write(text))
 
 
 def test_urls_are_read_in_workers_and_local_files_as_before(write):
     text = "source: {uses: stagepipe.sources.files, with: {glob: %s, read: true}}\n"
     assert load(write(text % "'s3://b/*.jpg'"), ["source.workers=8"]).source.reading == "index"
-    with pytest.raises(ConfigError, match=r"`stagepipe\.sources\.files` takes no `workers`: one process reads it"):
+    with pytest.raises(ConfigError, match=r"`stagepipe\.sources\.files` cannot have `workers`: one process reads it"):
         load(write(text % "'b/*.jpg'"), ["source.workers=8"])
 
 

@@ -97,7 +97,7 @@ def test_a_dataclass_is_copied_without_its_checks():
 
 
 def test_a_dataclass_takes_no_new_field():
-    with pytest.raises(TypeError, match=r"a Point takes no new field `z`; it has `x`, `y`; make a dict of it"):
+    with pytest.raises(TypeError, match=r"a Point cannot have a new field `z`; it has `x`, `y`; make a dict of it"):
         with_field(Point(1, 2), "z", 0)
     with pytest.raises(TypeError, match=r"of type int; remove `into`"):
         with_field(3, "x", 0)

@@ -40,6 +40,6 @@ def test_folder_is_made_and_wrong_places_are_refused(tmp_path):
     check_output_file("--report", tmp_path / "new" / "r.json")
     assert (tmp_path / "new").is_dir()
     (tmp_path / "file").write_text("")
-    for path, words in ((tmp_path, "this is a folder"), (tmp_path / "file" / "r.json", "its folder cannot be made")):
+    for path, words in ((tmp_path, "this is a folder"), (tmp_path / "file" / "r.json", "its folder cannot be created")):
         with pytest.raises(UsageError, match=f"--report {path}: {words}"):
             check_output_file("--report", path)

@@ -365,7 +365,7 @@ def test_another_sink_does_not_run_and_the_forecast_says_so():
     forecast = Pipeline(pipeline(stage("same"), sink={"uses": f"{BAD}.raises"})).forecast()
     assert (forecast.items_per_s, forecast.unseen) == (0.0, ("sink",))
     assert forecast.max_items_per_s > 0
-    assert forecast.bottleneck.startswith("the sink did not run, because what it writes would stay")
+    assert forecast.bottleneck.startswith("the sink did not run, because its output would remain")
 
 
 def test_another_sink_runs_if_it_may_and_is_named():

@@ -36,7 +36,7 @@ def test_sockets_in_the_place_of_packet_pipes_are_a_warning(monkeypatch):
     monkeypatch.setattr(os, "pipe2", refuse)
     check = check_packet_pipe()
     assert check.status is CheckStatus.WARN
-    assert "sockets take their place" in check.value
+    assert "sockets are used instead" in check.value
 
 
 def test_required_packages_are_those_of_the_installation():

@@ -76,7 +76,7 @@ def test_the_transport_of_a_stage_overrides_that_of_the_pipeline(mode, stage_mod
 def test_a_forced_pipe_carries_any_size_only_between_single_workers():
     plan = make(stage("same"), stage("double", workers=2), stage("plus"), transport={"mode": "pipe"})
     assert [hop.rule.large_in_pipe for hop in plan.hops] == [True, False, False, True]
-    assert "what fits a packet" in plan.hops[1].rule.reason
+    assert "messages that fit a packet" in plan.hops[1].rule.reason
 
 
 def test_the_threshold_of_the_config_is_used():

@@ -140,7 +140,7 @@ def test_a_full_disk_at_the_journal_is_reported_as_such(tmp_path: Path, monkeypa
 
     with monkeypatch.context() as patches:
         patches.setattr(journal, "_write_whole", write_half)
-        with pytest.raises(RunError, match="No space left on device; make room, then --resume"):
+        with pytest.raises(RunError, match="No space left on device; free disk space, then --resume"):
             write(config)
     write(config, resume=True)
     assert [row[0] for row in read_rows(tmp_path, "jsonl")] == list(range(5))
@@ -158,7 +158,9 @@ def test_a_full_disk_at_a_part_is_reported_as_such(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patches:
         patches.setattr(shutil, "copyfileobj", copy_half)
-        with pytest.raises(RunError, match="cannot be written: No space left on device; make room, then --resume"):
+        with pytest.raises(
+            RunError, match="cannot be written: No space left on device; free disk space, then --resume"
+        ):
             write(config)
     write(config, resume=True)
     assert [row[0] for row in read_rows(tmp_path, "jsonl")] == list(range(5))

@@ -58,7 +58,7 @@ def test_two_items_of_one_name_are_refused_with_both(tmp_path: Path, second: int
     items = [{"image": np.zeros((2, 2), np.uint8), "meta": {"id": f"n{number}"}} for number in range(4)]
     assert write_items(tmp_path / "good", items, field="image", name="meta.id")[1] == "000000/n1.jpg"
     items[second]["meta"]["id"] = "n0"
-    with pytest.raises(RunError, match=rf"item {second} has the name `n0\.jpg`, as has item 0"):
+    with pytest.raises(RunError, match=rf"item {second} has the same name `n0\.jpg` as item 0"):
         write_items(tmp_path / "bad", items, field="image", name="meta.id")
 
 

@@ -50,7 +50,7 @@ def test_nan_in_arrays_and_objects_comes_back(tmp_path: Path):
     ids=repr,
 )
 def test_two_keys_of_one_text_are_refused(item: Any, tmp_path: Path):
-    with pytest.raises(TypeError, match=r"row 1 of the part.*: two keys of a dict have one text \([12]"):
+    with pytest.raises(TypeError, match=r"row 1 of the part.*: two keys of a dict become the same string \([12]"):
         write_and_read([{}, item], tmp_path)
 
 

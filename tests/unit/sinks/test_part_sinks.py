@@ -145,7 +145,7 @@ def test_bytes_of_an_item_are_those_of_its_data():
         (
             WebDatasetSink,
             [{"__key__": "a.b", "x": 1}],
-            r"row 0 of the part: the name 'a\.b' of a sample must have no dot",
+            r"row 0 of the part: the name 'a\.b' of a sample must not contain a dot",
         ),
         (WebDatasetSink, [{"__key__": "a", "x": object()}], r"field `x`: no file type for object"),
         (HuggingFaceSink, [{"x": 1}, {"x": "a"}], r"huggingface: field `x`, row 1 of the part: str does not fit"),
@@ -499,7 +499,7 @@ def test_a_sink_of_the_user_has_workers(tmp_path: Path):
 
 def test_an_item_sink_takes_no_workers_and_folders_are_its_own(tmp_path: Path):
     config = make_config(tmp_path / "out", "jsonl", 10)
-    with pytest.raises(stagepipe.ConfigError, match="this sink takes no `workers`"):
+    with pytest.raises(stagepipe.ConfigError, match="this sink cannot have `workers`"):
         stagepipe.Pipeline({**config, "sink": {"uses": print, "workers": 2}})
     with pytest.raises(UsageError, match="two sinks write to the folder"):
         write({**config, "sink": [config["sink"], {**config["sink"], "name": "again"}]})
@@ -547,7 +547,7 @@ class FullDiskSink(PartSink):
 def test_a_full_disk_in_a_worker_is_told_without_a_traceback(tmp_path: Path):
     config = make_config(tmp_path / "out", "jsonl", 5)
     config["sink"] = {"uses": FullDiskSink, "with": {"path": str(tmp_path / "out")}}
-    with pytest.raises(RunError, match=r"out: No space left on device; make room, then --resume$") as caught:
+    with pytest.raises(RunError, match=r"out: No space left on device; free disk space, then --resume$") as caught:
         write(config)
     assert "Traceback" not in caught.value.trace
     assert "Errno" not in str(caught.value)

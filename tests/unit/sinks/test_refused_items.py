@@ -26,7 +26,10 @@ from tests.support.sink_output import make_config, write
     "items,message",
     [
         ([{"a": "a", "x": 1}, {"a": "b"}], r"row 1 of the part: the item has no fields"),
-        ([{"a": "a", "x": 1}, {"a": "a", "y": 1}], r"row 1 of the part: the name 'a' is that of the item before"),
+        (
+            [{"a": "a", "x": 1}, {"a": "a", "y": 1}],
+            r"row 1 of the part: the name 'a' is also the name of the previous item",
+        ),
         ([{"a": "a", "X": 1, "x": 2}], r"row 0 of the part: the fields `X` and `x` are both the file `\.x\.json`"),
         ([{"a": "a", "x": 1, "x.json": 2}], r"the fields `x` and `x\.json` are both"),
         ([{"a": "a", "x/y": 1}], r"row 0 of the part: field `x/y`: `/` would make it a file in a folder"),
@@ -50,7 +53,7 @@ def test_a_row_without_fields_cannot_be_stacked(tmp_path: Path, sink: type[PartS
     [
         ([{}, {}], r"row 0 of the part has no fields"),
         ([{"x": 1}, {}], r"row 1 of the part has no fields"),
-        ([{"x": 1}, {"x": 2, 3: 4}], r"field 3 of row 1 of the part is int; the name of a column is a text"),
+        ([{"x": 1}, {"x": 2, 3: 4}], r"field 3 of row 1 of the part is int; column names must be strings"),
         ([{None: 4}], r"field None of row 0 of the part is NoneType"),
         (
             [{"x": torch.zeros(2)}, {"x": torch.zeros(2, dtype=torch.bfloat16)}],
@@ -82,7 +85,9 @@ def test_names_of_samples_are_compared_over_parts(tmp_path: Path, numbers: list[
     sink = {"uses": WebDatasetSink, "with": {"path": str(tmp_path / "out"), "part_items": 2}}
     config = {"source": {"uses": items}, "sink": sink}
     if numbers[1] == numbers[2]:
-        with pytest.raises(RunError, match="item 2 and after: ValueError: the name '1' is that of the item before"):
+        with pytest.raises(
+            RunError, match="item 2 and after: ValueError: the name '1' is also the name of the previous item"
+        ):
             write(config)
         return
     write(config)

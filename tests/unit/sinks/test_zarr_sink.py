@@ -60,7 +60,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path):
             ([{"a\0b": 1}], r"row 0 of the part: the field `a\\x00b` cannot be"),
             ([{"é" * 128: 1}], r"row 0 of the part: the field `é{80}\.\.\.` cannot be"),
             ([{"\udc80": 1}], r"the field `\\udc80` cannot be"),
-            ([{"x/y": 1, "x": 1}], r"row 0 of the part: the field `x` is an array, and so no group for `x/y`"),
+            ([{"x/y": 1, "x": 1}], r"row 0 of the part: the field `x` is an array, so it cannot be a group for `x/y`"),
         )
     ):
         with pytest.raises((TypeError, ValueError), match=message):
@@ -99,7 +99,7 @@ def test_rows_without_elements_have_no_chunks(tmp_path: Path):
 def test_items_that_when_leaves_need_chunks_of_one(tmp_path: Path):
     config = make_config(tmp_path / "out", "zarr", 30)
     config["sink"]["when"] = {"id": {"ge": 20}}
-    with pytest.raises(ConfigError, match=r"this sink takes no `when`: its workers write whole chunks of 25 items"):
+    with pytest.raises(ConfigError, match=r"this sink cannot have `when`: its workers write whole chunks of 25 items"):
         Pipeline(config)
     config["sink"]["with"]["chunk_items"] = 1
     write(config)

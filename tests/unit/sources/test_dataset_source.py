@@ -23,10 +23,10 @@ ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
         ({1: "a", 2: "b"}, r"dict has the keys `1`, `2`, not the indices 0 to 1; give one of its values"),
         (
             pd.DataFrame([[1, 2], [3, 4]]),
-            r'an index of a DataFrame is no row; give the rows, `dataset\.to_dict\("records"\)`',
+            r'an index of a DataFrame is not a row; give the rows, `dataset\.to_dict\("records"\)`',
         ),
         (pd.Series([1, 2], index=[1, 0]).rename({0: "a"}), r"Series has the keys `1`, `a`"),
-        (pa.table({"x": [1], "y": [2]}), r"an index of a Table is no row; give the rows, `dataset\.to_pylist\(\)`"),
+        (pa.table({"x": [1], "y": [2]}), r"an index of a Table is not a row; give the rows, `dataset\.to_pylist\(\)`"),
     ],
 )
 def test_a_dataset_without_rows_by_index_is_refused(dataset: Any, message: str):

@@ -134,20 +134,24 @@ def test_csv_without_quotes():
     assert [row["size"] for row in CsvSource(path, quote="")] == ['5"', '6"7', '8"']
     source = CsvSource(write("b.csv", b'size\n"5"\n6"7"\n'))
     assert [row["size"] for row in source] == ["5", '6"7"']
-    with pytest.raises(ValueError, match=r"a\.csv: a quoted text does not end: .* odd number of \" characters"):
+    with pytest.raises(ValueError, match=r"a\.csv: a quoted string does not end: .* odd number of \" characters"):
         len(CsvSource(write("a.csv", b'size\n5"\n6\n')))
 
 
 @pytest.mark.parametrize(
     "data, arguments, message",
     [
-        (b"a,b\r1,2\r3,4\r", {}, r"csv: a\.csv: `\\r` without `\\n` ends no line here; convert the line ends"),
-        (b"1\r2\r3", {"names": ["a"]}, r"csv: a\.csv:1: `\\r` without `\\n` ends no line here"),
+        (b"a,b\r1,2\r3,4\r", {}, r"csv: a\.csv: `\\r` without `\\n` does not end a line here; convert the line ends"),
+        (b"1\r2\r3", {"names": ["a"]}, r"csv: a\.csv:1: `\\r` without `\\n` does not end a line here"),
         (b"a,b,a\n1,2,3\n", {}, r"csv: a\.csv: two columns have the name `a`; rename one, or name the others in"),
         (b"1,2\n", {"names": ["a", "a"]}, r"csv: a\.csv: two columns have the name `a`"),
         (b"a,b\n1,2\n3\n", {}, r"csv: a\.csv:3: 1 fields, where the header has 2: a, b"),
-        (b"a,b\n1,2\nx,2\n", {"types": {"a": "int"}}, r"csv: a\.csv:3: column `a`: 'x' is no int"),
-        (b"a,b\n1,2\n1,2\n", {"types": {"a": "bool", "b": "bool"}}, r"csv: a\.csv:2: column `b`: '2' is no bool"),
+        (b"a,b\n1,2\nx,2\n", {"types": {"a": "int"}}, r"csv: a\.csv:3: column `a`: 'x' is not of type int"),
+        (
+            b"a,b\n1,2\n1,2\n",
+            {"types": {"a": "bool", "b": "bool"}},
+            r"csv: a\.csv:2: column `b`: '2' is not of type bool",
+        ),
         (b"a,b\n1,2\n", {"types": {"a": "integer"}}, "csv: types: `a` is 'integer'; give one of int, float, str, bool"),
         (
             b"label,b\n",

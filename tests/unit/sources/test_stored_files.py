@@ -48,7 +48,7 @@ def names(path: Any) -> list[str]:
         (3, TypeError, "`{}` is 3"),
         (b"a", TypeError, "`{}` is b'a'"),
         ("a-{0..9}", ValueError, "braces have no meaning in a pattern"),
-        (Path("s3://b/a"), ValueError, "if it is a URL, give it as text"),
+        (Path("s3://b/a"), ValueError, "if it is a URL, give it as a string"),
     ],
 )
 @pytest.mark.usefixtures("here")

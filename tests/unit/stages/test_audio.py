@@ -99,7 +99,7 @@ def test_values_that_are_not_recordings_are_refused():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: audio.Decode(dtype="int16"), "mono gives the mean of the channels, which is no int16"),
+        (lambda: audio.Decode(dtype="int16"), "mono gives the mean of the channels, which is not int16"),
         (lambda: audio.Decode(duration_s=0), "give positive seconds"),
         (lambda: audio.Resample(0), "rate is 0; give a whole number of at least 1"),
         (lambda: audio.Resample(8_000, quality="best"), "quality is 'best'; give one of quick"),

@@ -75,7 +75,9 @@ def test_a_transparent_value_of_sixteen_bits_is_transparent():
 @pytest.mark.parametrize("dtype, word", [("int32", "signed|int32"), ("float32", "mode F|float32")])
 def test_values_that_no_8_bits_hold_are_refused_with_their_mode(backend, dtype, word):
     data = encode(RAMP.astype(dtype), "TIFF")
-    with pytest.raises(ValueError, match=rf"cannot decode .* \(?.*({word}).*, whose values no 8 bits hold; scale them"):
+    with pytest.raises(
+        ValueError, match=rf"cannot decode .* \(?.*({word}).*, whose values do not fit in 8 bits; scale them"
+    ):
         image.Decode(backend=backend)(data)
 
 
@@ -239,7 +241,9 @@ def test_a_pil_image_of_sixteen_bits_is_encoded_and_one_of_32_refused(backend):
     decoded = image.Decode(mode="L")(encode_jpeg(Image.fromarray(RAMP)))
     assert np.abs(decoded.astype(int) - UPPER).max() <= 2
     for mode in ("I", "F"):
-        with pytest.raises(ValueError, match=f"image.EncodeJpeg: the image is of mode {mode}, whose values no 8 bits"):
+        with pytest.raises(
+            ValueError, match=f"image.EncodeJpeg: the image is of mode {mode}, whose values do not fit in 8 bits"
+        ):
             encode_jpeg(Image.fromarray(RAMP).convert(mode))
 
 
@@ -252,7 +256,7 @@ def test_normalize_refuses_the_indices_of_a_palette():
     "make, words",
     [
         (lambda: image.Decode(backend="cv2"), "backend is 'cv2'; give one of pillow, opencv"),
-        (lambda: image.Decode(mode="RGBA", backend="opencv"), "opencv decodes no RGBA"),
+        (lambda: image.Decode(mode="RGBA", backend="opencv"), "opencv cannot decode RGBA"),
         (lambda: image.Resize([10]), r"size is \[10\]; give pixels: one number, or \[height, width\]"),
         (lambda: image.EncodeJpeg(quality=0), "quality is 0; give 1 to 100"),
         (lambda: image.Normalize(std=0), "std is 0; give numbers other than 0"),

@@ -57,7 +57,7 @@ def test_the_last_table_may_be_shorter_or_is_dropped():
 def test_rows_that_make_no_table_are_refused():
     with pytest.raises(TypeError, match=r"table.FromRows: expected a dict of columns, found an object of type list"):
         FromRows(2).add([1], 1)
-    with pytest.raises(ValueError, match=r"table.FromRows: 2 rows make no table: .*"):
+    with pytest.raises(ValueError, match=r"table.FromRows: 2 rows do not form a table: .*"):
         collect([{"x": 1}, {"x": "a"}], kind="arrow")
 
 

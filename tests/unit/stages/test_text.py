@@ -56,7 +56,7 @@ def test_the_pipeline_of_the_page_packs_by_default_names(tokenizer_file, tmp_pat
 
 
 def test_values_that_are_not_texts_or_tokenizers_are_refused(tokenizer_file, tmp_path, monkeypatch):
-    with pytest.raises(TypeError, match=r"text.Tokenize: expected a text, found an object of type int"):
+    with pytest.raises(TypeError, match=r"text.Tokenize: expected a string, found an object of type int"):
         Tokenize(tokenizer_file)(3)
     with pytest.raises(FileNotFoundError, match=r"no tokenizer at .*bert-base; .*nothing is downloaded"):
         Tokenize(tmp_path / "bert-base")
@@ -176,7 +176,7 @@ def test_only_filters_of_datatrove_are_accepted(filters, words):
 
 
 def test_values_that_are_not_texts_have_no_quality():
-    with pytest.raises(TypeError, match="expected a text, found an object of type dict; name the field"):
+    with pytest.raises(TypeError, match="expected a string, found an object of type dict; name the field"):
         QualityFilter([FineWebQualityFilter()])({"text": SENTENCES})
 
 

@@ -449,7 +449,7 @@ class Endless(torch.utils.data.DataLoader):
 
 
 def test_values_that_are_not_loaders_are_refused():
-    with pytest.raises(UsageError, match=r"take_over\(Endless\): it has an `__iter__` of its own"):
+    with pytest.raises(UsageError, match=r"take_over\(Endless\): it has its own `__iter__`"):
         DataLoader.take_over(Endless(range(3)))
     with pytest.raises(UsageError, match=r"take_over\(list\): expected a torch.utils.data.DataLoader"):
         DataLoader.take_over([])

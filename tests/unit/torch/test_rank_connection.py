@@ -176,7 +176,9 @@ def test_a_path_that_is_too_long_for_a_socket_is_reported_with_a_hint(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name, reason", [("missing/a", "no folder that you can write to"), ("x" * 100, "107 bytes")])
+@pytest.mark.parametrize(
+    "name, reason", [("missing/a", "not a folder that you can write to"), ("x" * 100, "107 bytes")]
+)
 def test_a_follower_does_not_wait_for_a_leader_that_cannot_listen(name, reason, tmp_path):
     folder = tmp_path / name
     with pytest.raises(RunError, match="set TMPDIR"), listening_socket(folder):

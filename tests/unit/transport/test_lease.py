@@ -217,7 +217,7 @@ def test_live_bytes_are_published_whenever_they_change(loop):
 
 def test_a_loan_without_an_own_arena_raises():
     processes = Processes(2)
-    with processes.stack, pytest.raises(TransportError, match="no shared memory of its own"):
+    with processes.stack, pytest.raises(TransportError, match="no shared memory to send from"):
         processes.pools[1].loan(100)
 
 

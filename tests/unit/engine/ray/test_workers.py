@@ -152,14 +152,14 @@ def test_stages_with_several_workers_after_an_order_point_are_a_pool():
     "found, difference",
     [
         (SourceIdentity(20), r"21 items there, 20 in the calling process"),
-        (SourceIdentity(21, describe_files(["a", "b"], [1, 2], [0, 0])), r"files have other names or sizes"),
+        (SourceIdentity(21, describe_files(["a", "b"], [1, 2], [0, 0])), r"file names or sizes differ"),
     ],
     ids=["items", "files"],
 )
 def test_a_node_that_sees_other_data_is_named(found, difference, monkeypatch):
     monkeypatch.setattr(SourceReader, "identify", lambda _: SourceIdentity(21, describe_files(["a"], [1], [0])))
     plan = plan_of(pipeline(stage("double")))
-    with pytest.raises(RunError, match=rf"stage source, .* other data: {difference}.*node {gethostname()}"):
+    with pytest.raises(RunError, match=rf"stage source, .* different data: {difference}.*node {gethostname()}"):
         SourceOperator(pack_operators(plan, RayLayout.of(plan), 0, found)[0])
 
 

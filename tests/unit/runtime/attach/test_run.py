@@ -212,7 +212,7 @@ def test_a_board_of_another_version_is_refused(listener, board_fd, monkeypatch):
     assert (
         f"whose board has layout version {LAYOUT_VERSION}, and this one reads version {LAYOUT_VERSION + 1}" in problem
     )
-    assert "use the `stagepipe` that is installed beside that run" in problem
+    assert "use the `stagepipe` from the environment of that run" in problem
 
 
 @pytest.mark.parametrize("message", [b"", b"\xc1", b"\x80"])

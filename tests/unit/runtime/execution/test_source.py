@@ -291,7 +291,7 @@ def test_a_row_that_cannot_be_read_fails_at_its_place(tmp_path, inline, start):
         rows = iter(pipeline)
         if inline:  # workers may lose rows that come shortly before the error
             assert [next(rows)["number"] for _ in range(start, 70)] == list(range(start, 70))
-        with pytest.raises(RunError, match=r"item 70.*rows\.csv:72: column `number`: 'x' is no int"):
+        with pytest.raises(RunError, match=r"item 70.*rows\.csv:72: column `number`: 'x' is not of type int"):
             list(rows)
 
 

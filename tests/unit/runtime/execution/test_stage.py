@@ -262,5 +262,5 @@ def test_none_samples_go_to_the_collate_function():
 
 
 def test_an_order_point_takes_no_allow_none():
-    with pytest.raises(ConfigError, match="takes no `allow_none`"):
+    with pytest.raises(ConfigError, match="cannot have `allow_none`"):
         NUMBERS.shuffle(2, allow_none=True).open()

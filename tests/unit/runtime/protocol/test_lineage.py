@@ -85,7 +85,7 @@ def test_a_group_without_order_has_no_cursor_inside_its_rows_and_one_after_them(
     packed = pack_lineage(lineage(3, ((2,), (4,)), has_exact_order=False))
     position = DownstreamPosition(Cursor(), 1)
     position.mark_delivered((0, 0), packed)
-    with pytest.raises(UsageError, match="no state can be taken inside the rows of so large a batch"):
+    with pytest.raises(UsageError, match="a state cannot be saved between the rows of a batch this large"):
         _ = position.cursor
     position.mark_item_complete(0, packed)
     assert position.cursor == Cursor(Cursor(None, 3, emitted_keys=frozenset({(4,)})), 1)
