@@ -278,7 +278,7 @@ def test_the_command_exits_2_and_then_goes_on_with_the_old_data(has_journal: boo
     write_jsonl(folder)
     finished = run_command(tmp_path, *resume_arguments)
     assert finished.returncode == 0, finished.stderr
-    assert "another time" in finished.stderr
+    assert "other modification times" in finished.stderr
     if has_journal:
         lines = [line for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.read_text().splitlines()]
         assert [json.loads(line)["id"] for line in lines] == list(range(COUNT))

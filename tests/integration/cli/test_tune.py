@@ -148,7 +148,7 @@ def test_ctrl_c_keeps_the_best_so_far_and_leaves_nothing(project, offers, monkey
         signal.signal(signal.SIGINT, own)
     assert result.exit_code == 130
     assert "interrupted: this is the best so far" in result.stdout
-    assert "Run it so: stagepipe run c.yaml" in result.stdout
+    assert "To run it: stagepipe run c.yaml" in result.stdout
     assert "stages.work.workers=4" in result.stdout
     assert hash_folder(project) == before
 
