@@ -68,7 +68,7 @@ def test_a_resume_knows_the_names_of_earlier_runs(tmp_path: Path):
     sink = ImagesSink(tmp_path, field="image", name="id")
     part = tmp_path / "part"
     sink.write_part([{"image": np.zeros((2, 2), np.uint8), "id": "[a]"}], part)
-    with pytest.raises(ValueError, match=r"item 7 has the name `\[a\]\.jpg`, as has .*000000/\[a\]\.jpg"):
+    with pytest.raises(ValueError, match=r"item 7 has the same name `\[a\]\.jpg` as .*000000/\[a\]\.jpg"):
         sink.place_files(part, 7, 1, {})
 
 
