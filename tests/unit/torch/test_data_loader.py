@@ -234,7 +234,8 @@ def test_an_epoch_that_is_left_ends_its_workers_and_keeps_state_and_report(datas
 
 def test_a_pipe_that_was_open_at_the_start_of_an_epoch_has_its_end_after_it_was_left():
     reader, writer = os.pipe()
-    next(iter(DataLoader(range(100), num_workers=1)))
+    loader = DataLoader(range(100), num_workers=1)  # it outlives its epoch
+    next(iter(loader))
     os.close(writer)
     os.set_blocking(reader, False)
     assert os.read(reader, 1) == b""  # else BlockingIOError: a worker holds the other end
