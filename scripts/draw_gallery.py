@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from scripts.draw_report import record_terminal
 from stagepipe import Pipeline
 from stagepipe.report import from_json, render_brief
 
@@ -193,12 +192,10 @@ def save(name: str, pixels: np.ndarray, zoom: int = 1) -> None:
 
 
 def print_text(name: str, *parts: Any) -> None:
-    """Print to a recording console, and save the recording as SVG."""
-    with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor")
+    """Draw what a terminal shows."""
+    with record_terminal(PICTURES / f"{name}.svg", name, WIDTH) as console:
         for part in parts:
             console.print(part, highlight=False)
-    console.save_svg(str(PICTURES / f"{name}.svg"), title=name, theme=MONOKAI)
 
 
 DRAWINGS: dict[str, Callable[[str], None]] = {

@@ -153,13 +153,20 @@ def run(folder: Path, environment: dict[str, str], *overrides: str) -> Report:
 
 
 def draw(runs: Sequence[tuple[str, Report]], path: Path) -> None:
-    """Print the first report, and the head of the others, to a recording console; save the recording as a picture."""
-    with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor")
+    """Draw the first report, and the head of the others."""
+    with record_terminal(path, "stagepipe", WIDTH) as console:
         for fix, report in runs:
             console.print(Text.assemble(("$ ", "bold green"), (" ".join((*COMMAND, fix)), "bold")))
             console.print(render_brief(report) if report is runs[0][1] else render_summary(report))
-    console.save_svg(str(path), title="stagepipe", theme=MONOKAI)
+
+
+@contextlib.contextmanager
+def record_terminal(path: Path, title: str, width: int) -> Iterator[Console]:
+    """Yield a terminal that shows nothing, `width` characters wide; save its output as a picture, an SVG file."""
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(record=True, width=width, file=nowhere, force_terminal=True, color_system="truecolor")
+        yield console
+    console.save_svg(str(path), title=title, theme=MONOKAI)
 
 
 if __name__ == "__main__":

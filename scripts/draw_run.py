@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,12 +17,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from benchmarks.common.page import save_plot
-from scripts.draw_report import ROOT, TIMEOUT_S, serve, write_pipeline
+from scripts.draw_report import ROOT, TIMEOUT_S, record_terminal, serve, write_pipeline
 from stagepipe.engine import LiveFigures
 from stagepipe.report import render_live_run
 from stagepipe.runtime import find_runs
@@ -75,11 +72,9 @@ def draw_top(pid: int, path: Path) -> None:
     time.sleep(WARM_UP_S)
     figures.take(detailed=True)
     time.sleep(2)
-    with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor")
+    with record_terminal(path, "stagepipe", WIDTH) as console:
         console.print(Text.assemble(("$ ", "bold green"), ("stagepipe top", "bold")))
         console.print(render_live_run(figures.take(detailed=True)))
-    console.save_svg(str(path), title="stagepipe", theme=MONOKAI)
 
 
 def draw_trace(events: list[Event], path: Path) -> None:

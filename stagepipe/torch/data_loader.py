@@ -192,18 +192,17 @@ class _Run:
         self._order = None if is_stream else DrawnOrder()
         self._stream_timeout_s = owner.timeout if is_stream and owner.num_workers else 0
         workers = owner.num_workers if is_stream and owner.in_order else 1
+        forks = _forks_caller(owner)
+        identities = [WorkerIdentity(worker, owner.num_workers, seed) for worker in range(max(workers, 1))]
         self.loaders = [
             Loader(
-                replace(
-                    load(_make_config(owner, self._order, WorkerIdentity(worker, owner.num_workers, seed))),
-                    forks_caller=_forks_caller(owner),
-                ),
+                replace(load(_make_config(owner, self._order, identity, forks=forks)), forks_caller=forks),
                 pin_memory=owner.pin_memory,
                 inline=owner.num_workers == 0,
                 rank=0,
                 world_size=1,
             )
-            for worker in range(max(workers, 1))
+            for identity in identities
         ]
         self._next_epoch = 0
         self.is_closed = False
@@ -357,7 +356,9 @@ def _forks_caller(owner: DataLoader[Any]) -> bool:
     return owner.num_workers > 0 and (method or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
-def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: WorkerIdentity) -> dict[str, Any]:
+def _make_config(
+    owner: DataLoader[Any], order: DrawnOrder | None, identity: WorkerIdentity, *, forks: bool
+) -> dict[str, Any]:
     """Return the config of a pipeline that reads the dataset in an order; for a stream (None), that of one worker."""
     is_batched = owner.batch_size is not None or owner.batch_sampler is not None
     arguments: dict[str, Any] = {"dataset": owner.dataset, "worker_init_fn": owner.worker_init_fn}
@@ -381,7 +382,7 @@ def _make_config(owner: DataLoader[Any], order: DrawnOrder | None, identity: Wor
         stages = [{"name": "collate", "uses": owner.collate_fn, "fuse": True}]
     seed = identity.seed + identity.worker
     config: dict[str, Any] = {"name": "data-loader", "seed": seed, "source": source, "stages": stages}
-    if owner.num_workers and not _forks_caller(owner):
+    if owner.num_workers and not forks:
         _preloaded.update(_find_modules((owner.dataset, owner.collate_fn, owner.worker_init_fn)))
         config["preload"] = sorted(_preloaded)
     config["order"] = "source" if owner.in_order else "any"
