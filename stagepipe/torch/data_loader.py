@@ -52,7 +52,8 @@ _TURNS_KEY: Final = "turns"
 """Of the workers of an iterable dataset that have not reached their end, whose turn is next, and whose then."""
 _PART_INDICES: Final = 1 << 17
 """The order is read and sent to the workers in parts: a sampler may have no end. One with a length is read at once."""
-_LEAVE_TIMEOUT_S: Final = 10.0
+_LEAVE_TIMEOUT_S: Final = 30.0
+"""More than the deadlines of a pipeline's close together."""
 _HAVE_ALREADY: Final = frozenset({"builtins", "numpy", "stagepipe", "torch", *sys.stdlib_module_names})
 """Packages that the fork server has imported."""
 
