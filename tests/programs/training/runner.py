@@ -79,6 +79,11 @@ class Run:
     items_per_s: float
     peak_bytes: int
 
+    @property
+    def steps(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The losses and the batches."""
+        return self.losses, self.batches
+
 
 def run_program(program: Program) -> Sequence[Row]:
     """Run all that the table says of a program."""
@@ -179,14 +184,16 @@ class _Bench:
 
     def _kill_and_resume(self, scripts: Mapping[str, Path], runs: Mapping[str, Sequence[Run]]) -> str:
         """Kill and resume both sides, and compare each with its own run that nobody killed."""
-        texts = {}
+        resumed = {}
         for name, script in scripts.items():
             out = self._folder / f"out-{name}"
             self._start(script, out=out, kill_at=self._program.kill_at)
-            texts[name] = compare_rest(self._start(script, out=out, resume=True), runs[name][0])
-        return (
-            texts["ours"] if texts["ours"] == texts["theirs"] else f"{texts['ours']}; the original: {texts['theirs']}"
-        )
+            resumed[name] = self._start(script, out=out, resume=True)
+        ours, theirs = (compare_rest(resumed[name], runs[name][0]) for name in ("ours", "theirs"))
+        if ours != theirs:
+            return f"{ours}; the original: {theirs}"
+        agree = ", and equal to each other" if resumed["ours"].steps == resumed["theirs"].steps else ""
+        return f"both: {ours}{agree}"
 
 
 def _ignore_large(folder: str, names: list[str]) -> list[str]:
@@ -238,7 +245,7 @@ def compare_rest(resumed: Run, whole: Run) -> str:
     count = len(resumed.losses)
     if not 0 < count < len(whole.losses):
         raise ValueError(f"a resumed run has {count} steps, a whole one {len(whole.losses)}")
-    is_same = (resumed.losses, resumed.batches) == (whole.losses[-count:], whole.batches[-count:])
+    is_same = resumed.steps == (whole.losses[-count:], whole.batches[-count:])
     return f"{'the same' if is_same else 'other'} {count} steps {'as' if is_same else 'than'} without the kill"
 
 
@@ -248,7 +255,7 @@ def _compare_costs(theirs: Sequence[Run], ours: Sequence[Run]) -> tuple[str, str
     speeds = (median(run.items_per_s for run in runs) for runs in (ours, theirs))
     starts = (median(run.first_s for run in runs) for runs in (ours, theirs))
     sizes = (max(run.peak_bytes for run in runs) / _GIGABYTE for runs in (ours, theirs))
-    speed = " beside ".join(f"{value:.0f}" for value in speeds)
+    speed = " beside ".join(f"{value:.{0 if value >= 10 else 2}f}" for value in speeds)
     start = " beside ".join(f"{value:.0f} s" for value in starts)
     memory = " beside ".join(f"{value:.2f}" for value in sizes)
     return f"{speed}: {min(ratios):.2f} to {max(ratios):.2f} times; the first loss after {start}", f"{memory} GB"

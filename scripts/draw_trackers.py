@@ -1,0 +1,168 @@
+"""Draw docs/pictures/trackers/: the figures of one run in TensorBoard, MLflow and Weights & Biases.
+
+    python -m scripts.draw_trackers              # all, two minutes on two CPUs
+    python -m scripts.draw_trackers tensorboard  # one of them
+
+Requires `pip install tensorboard mlflow wandb matplotlib torch` and Chromium. No tracker contacts another host: W&B runs
+offline, and its file is read back and plotted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stagepipe.report import Report, to_scalars
+from stagepipe.torch import Loader
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures" / "trackers"
+IMAGES = 2000
+EPOCHS = 2
+LOG_EVERY = 10
+TRAIN_S = 0.02
+"""The time of a training step, which the pictures show as the share of time that the loop does not wait."""
+SERVER_TIMEOUT_S = 120
+SHOWN = ("stagepipe/samples_per_s", "stagepipe/input_wait", "stagepipe_item_ms/decode", "stagepipe_busy/decode")
+
+
+def main() -> None:
+    """Make the images in a temporary folder, and run once for each tracker there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(DRAWINGS)}; default: all")
+    names: list[str] = parser.parse_args().names or list(DRAWINGS)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="stagepipe-trackers-") as folder:
+        os.chdir(folder)
+        make_images = (sys.executable, ROOT / "scripts/make_images.py", "--count", str(IMAGES), "--out", "data/images")
+        subprocess.run(make_images, check=True, capture_output=True)
+        for name in names:
+            DRAWINGS[name](PICTURES / f"{name}.png")
+            print(name)
+        os.chdir(ROOT)
+
+
+def train(log: Callable[[dict[str, float], int], None]) -> Report:
+    """Log the figures of a loop whose training steps are sleeps."""
+    with Loader(ROOT / "configs/quickstart.yaml", ["stages.batch.with.size=16"]) as loader:
+        for step, _ in enumerate(itertools.chain.from_iterable(loader for _ in range(EPOCHS))):
+            time.sleep(TRAIN_S)
+            if step % LOG_EVERY == LOG_EVERY - 1:
+                log(to_scalars(loader.progress(detailed=True)), step)
+    return loader.report()
+
+
+def draw_tensorboard(picture: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter("tensorboard") as writer:
+
+        def log(scalars: dict[str, float], step: int) -> None:
+            for name, value in scalars.items():
+                writer.add_scalar(name, value, step)
+
+        report = train(log)
+        writer.add_text("verdict", report.verdict.sentence)
+    with serve("tensorboard.main", "--logdir", "tensorboard", "--port") as url:
+        take_picture(f"{url}/?darkMode=false&pinnedCards=#timeseries", picture)
+
+
+def draw_mlflow(picture: Path) -> None:
+    import mlflow
+
+    store = f"sqlite:///{Path.cwd()}/mlflow.db"
+    mlflow.set_tracking_uri(store)
+    with mlflow.start_run() as run:
+        report = train(lambda scalars, step: mlflow.log_metrics(scalars, step=step))
+        mlflow.log_metrics(to_scalars(report, "stagepipe_report"))
+    path = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/model-metrics"
+    with serve("mlflow", "ui", "--backend-store-uri", store, "--workers", "1", "--port") as url:
+        take_picture(f"{url}/{path}", picture)
+
+
+def draw_wandb(picture: Path) -> None:
+    import matplotlib.pyplot as plt
+    import wandb
+
+    with wandb.init(mode="offline", project="stagepipe", settings=wandb.Settings(silent=True)) as run:
+        file = Path(run.dir).parent / f"run-{run.id}.wandb"
+        report = train(lambda scalars, step: run.log(scalars, step=step))
+        run.summary.update(to_scalars(report, "stagepipe_report"))
+    rows = list(read_history(file))
+    figure, axes = plt.subplots(1, len(SHOWN), figsize=(12, 2.6), layout="constrained")
+    for axis, name in zip(axes, SHOWN, strict=True):
+        axis.plot([row["_step"] for row in rows], [row[name] for row in rows], marker=".")
+        axis.set(title=name, xlabel="step", ylim=(0, None))
+    figure.savefig(picture, dpi=100)
+
+
+def read_history(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield what an offline run of W&B logged at each step."""
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    store = DataStore()
+    store.open_for_scan(str(file))
+    while (data := store.scan_data()) is not None:
+        record = Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            yield {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
+
+
+@contextmanager
+def serve(*command: str) -> Iterator[str]:
+    """Run a web server of a module on a free port of loopback until the block ends; yield its URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", *command, str(port), "--host", "127.0.0.1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline_s = time.monotonic() + SERVER_TIMEOUT_S
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            except OSError:
+                if server.poll() is not None or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.5)
+        yield url
+    finally:
+        os.killpg(server.pid, 15)
+        server.wait(30)
+
+
+def take_picture(url: str, picture: Path) -> None:
+    """Save what Chromium shows of a page after 20 s of its clock."""
+    flags = ("--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,900", "--virtual-time-budget=20000")
+    command = ("chromium", *flags, f"--screenshot={picture}", url)
+    subprocess.run(command, check=True, capture_output=True, timeout=SERVER_TIMEOUT_S)
+
+
+DRAWINGS: dict[str, Callable[[Path], None]] = {
+    "tensorboard": draw_tensorboard,
+    "mlflow": draw_mlflow,
+    "wandb": draw_wandb,
+}
+
+if __name__ == "__main__":
+    main()
