@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 
 _CLOCK_READINGS = 5
+_SHORT_EPOCH_NS = 5_000_000_000
+"""A DataLoader's workers end with each epoch. In a shorter one, measuring their memory would be a delay that shows."""
 _log = logging.getLogger("stagepipe")
 
 
@@ -363,7 +365,8 @@ class LocalRun(EngineRun):
         if self._is_closed:
             return
         try:
-            self._monitor.sample_usage(self._list_pids())
+            is_short = self.plan.forks_caller and self._consumer.statistics.take_snapshot().wall_ns < _SHORT_EPOCH_NS
+            self._monitor.sample_usage(self._list_pids(), includes_memory=not is_short)
             self._consumer.close()
             try:
                 self._supervisor.stop()

@@ -79,11 +79,6 @@ class Run:
     items_per_s: float
     peak_bytes: int
 
-    @property
-    def steps(self) -> tuple[Sequence[str], Sequence[str]]:
-        """The losses and the batches."""
-        return self.losses, self.batches
-
 
 def run_program(program: Program) -> Sequence[Row]:
     """Run all that the table says of a program."""
@@ -192,8 +187,9 @@ class _Bench:
         ours, theirs = (compare_rest(resumed[name], runs[name][0]) for name in ("ours", "theirs"))
         if ours != theirs:
             return f"{ours}; the original: {theirs}"
-        agree = ", and equal to each other" if resumed["ours"].steps == resumed["theirs"].steps else ""
-        return f"both: {ours}{agree}"
+        pairs = [(run.losses, run.batches) for run in resumed.values()]
+        is_equal = pairs[0] == pairs[1]
+        return f"both: {ours}" + (", and equal to each other" if is_equal else "")
 
 
 def _ignore_large(folder: str, names: list[str]) -> list[str]:
@@ -245,7 +241,10 @@ def compare_rest(resumed: Run, whole: Run) -> str:
     count = len(resumed.losses)
     if not 0 < count < len(whole.losses):
         raise ValueError(f"a resumed run has {count} steps, a whole one {len(whole.losses)}")
-    is_same = resumed.steps == (whole.losses[-count:], whole.batches[-count:])
+    has_batches, has_losses = resumed.batches == whole.batches[-count:], resumed.losses == whole.losses[-count:]
+    if has_batches and not has_losses:
+        return f"the same {count} batches as without the kill, other losses"
+    is_same = has_batches and has_losses
     return f"{'the same' if is_same else 'other'} {count} steps {'as' if is_same else 'than'} without the kill"
 
 
