@@ -9,8 +9,8 @@ process of 3 to 5 s. A round is right if the verdict names the limit, its kind a
 last fix that was made, divided by the rate before: in the steady state, or, marked T, over the whole run with its
 start. `after` is the advice at that point. `stops`: no advice followed a last step that gained less than 5 %.
 
-A round is `disturbed`, neither right nor wrong, if the verdict says that other programs take the CPUs, and they did use
-a quarter of them: then the planted fault was not the limit. After the last round, each disturbed case is measured
+A round is `disturbed`, neither right nor wrong, if the verdict says that other programs limit it, and they did use
+a quarter of the CPUs: then the planted fault was not the limit. After the last round, each disturbed case is measured
 again, at most as often as there were rounds, until it has enough. With --case, the other cases of FILE stay unchanged.
 
 `busy machine` starts a computing process for each CPU, and the change is that they end. `throttled cgroup` needs

@@ -124,11 +124,11 @@ class Pipeline(Generic[T_co]):
         self._auto_workers_result: AutoWorkersResult | None = None
         self._state = engine.PipelineState()
         self._saved_source: SourceIdentity | None = None
-        """What the source read when the loaded state was saved, until an iteration has compared it."""
+        """The source data of the loaded state, until an iteration has compared it."""
         self._saved_skips: SkipCount | None = None
-        """What the job of the loaded state has skipped, until an iteration counts on from it."""
+        """The skipped items of the loaded state's job, until an iteration counts on from them."""
         self.earlier_dead_letters: Sequence[DeadLetter] = ()
-        """Those of the job before this run, as its journal has them."""
+        """The dead letters of the job before this run, from its journal."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 

@@ -156,8 +156,8 @@ class ShardOutput:
     def _warn_of_changed_code(self, record: JournalRecord) -> None:
         if changed := find_changed_code(record.code, self._code):
             _log.warning(
-                "the code has changed since the last run of this job: %s; the shards have rows from the old code up "
-                "to item %d and get rows from the new code from there on",
+                "the code has changed since the last run of this job: %s; the shards hold rows of the old code up "
+                "to item %d, and rows of the new code after it",
                 ", ".join(changed),
                 record.items,
             )

@@ -81,7 +81,7 @@ Dataset: TypeAlias = (
     | Deferred[SupportsGetItem[T]]
 )
 Awaited: TypeAlias = Coroutine[Any, Any, U | Skip]
-"""What a call of an `async def` stage gives."""
+"""The type of a call of an `async def` stage."""
 
 
 _RESERVED_STAGE_NAMES: Final = ("source", "sink")
@@ -254,9 +254,15 @@ class PipelineBuilder(Generic[T_co]):
         max_wait: float | str | None = None,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[Any]:
-        """Call a function with lists of up to `batch_size` items; it returns the same number of new items.
+        """Call a function with lists of items; it returns as many results, in order.
 
-        A call waits for a full list for at most `max_wait`: seconds, or a string such as `"20ms"` (the default).
+        Args:
+            function: the function to call.
+            batch_size: the maximum number of items in a list.
+            max_wait: how long to wait for a full list, in seconds or as `"20ms"` (the default).
+            options: `StageOptions`.
+
+        A call that returns another number of results raises RunError.
 
         >>> from stagepipe import from_source
         >>> from_source([3, 4, 5]).map_batches(lambda numbers: [number + len(numbers) for number in numbers],
@@ -396,7 +402,12 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_call(PythonCall(format_call(".sink", sink, **options), "sink", {**target.settings, **options}))
 
     def with_options(self, **options: Unpack[RunOptions]) -> PipelineBuilder[T_co]:
-        """Set `RunOptions` of the whole run; a later call replaces the options that it names."""
+        """Set `RunOptions` of the whole run; a later call replaces the options that it names.
+
+        >>> from stagepipe import from_source
+        >>> from_source(range(3)).with_options(seed=17, memory="1GB")
+        from_source(range(0, 3)).with_options(seed=17, memory='1GB')
+        """
         return self._add_call(PythonCall(format_call(".with_options", **options), "", dict(options)))
 
     # ------------------------------------------------------------------ use
@@ -418,7 +429,10 @@ class PipelineBuilder(Generic[T_co]):
         return Pipeline(self).forecast()
 
     def take(self, count: int, /) -> list[T_co]:
-        """Return the first `count` items of the output; the stages run in this process."""
+        """Return the first `count` items of the output; the stages run in this process.
+
+        Raises RunError if a stage fails.
+        """
         pipeline = Pipeline(self, inline=True)
         pipeline._saves_state = False  # noqa: SLF001 - it ends here, so a large source need not be fingerprinted
         with pipeline:
@@ -464,7 +478,26 @@ class PipelineBuilder(Generic[T_co]):
         trace: str | Path | None = None,
         prometheus: str | int | None = None,
     ) -> Pipeline[T_co]:
-        """Return a `Pipeline` for use in a `with` block; takes its arguments."""
+        """Return a `Pipeline`, to iterate over in a `with` block.
+
+        Args:
+            inline: run all stages in this process.
+            limit: the number of source items per epoch.
+            rank: this process's part of the source, from 0.
+            world_size: the number of ranks.
+            even: `"pad"` or `"drop"` gives all ranks the same number of items.
+            only: run only the source items with these numbers.
+            cache: if False, stages with a `cache` neither read nor write it.
+            trace: the file for a trace.
+            prometheus: an address for metrics.
+
+        See `Pipeline` for details and errors.
+
+        >>> from stagepipe import from_source
+        >>> with from_source(range(3)).open(inline=True, limit=2) as pipeline:
+        ...     list(pipeline), list(pipeline)  # two epochs
+        ([0, 1], [0, 1])
+        """
         return Pipeline(
             self,
             inline=inline,
@@ -479,7 +512,18 @@ class PipelineBuilder(Generic[T_co]):
         )
 
     def loader(self, **options: Unpack[LoaderOptions]) -> Loader:
-        """Return a `stagepipe.torch.Loader`, which yields torch tensors; takes its arguments."""
+        """Return a `stagepipe.torch.Loader`, which yields torch tensors.
+
+        Args:
+            options: arguments of `Loader`, such as `rank="auto"` and `device="cuda"`.
+
+        >>> from stagepipe import from_source
+        >>> with from_source(range(4)).batch(2).loader(inline=True) as loader:  # doctest: +SKIP
+        ...     list(loader)
+        [tensor([0, 1]), tensor([2, 3])]
+
+        Raises ImportError if torch is missing or too old, and the errors of `Loader`.
+        """
         from stagepipe.torch import Loader
 
         return Loader(self, **options)

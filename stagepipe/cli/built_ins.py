@@ -205,7 +205,7 @@ def _format_default(argument: BuiltInArgument) -> str:
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder to write to; created if it is missing.")] = Path(),
     *,
-    kind: Annotated[StarterKind, typer.Option(help="What the items are.")] = StarterKind.IMAGE,
+    kind: Annotated[StarterKind, typer.Option(help="Kind of the items.")] = StarterKind.IMAGE,
     items: Annotated[int | None, typer.Option(min=1, help="How many items the data has. Default: by kind.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
@@ -219,8 +219,8 @@ def init(
     print(f"wrote {', '.join(project.file_names)} to {project.folder.resolve()}\n\nNext:")
     lines = [
         *([(f"cd {shlex.quote(str(folder))}", "")] if folder.resolve() != Path.cwd() else []),
-        *([(project.missing_command, "the stages need it")] if project.missing_command else []),
-        ("python make_data.py", "small data in data/; leave it out if you have your own"),
+        *([(project.missing_command, "needed by the stages")] if project.missing_command else []),
+        ("python make_data.py", "writes a small data set to data/; skip it if you have your own"),
         ("stagepipe validate pipeline.yaml", "checks the config, runs nothing"),
         ("stagepipe run pipeline.yaml", "prints a report, and draws runs/report.html"),
         ("python -m pytest", "the tests of the stages in my_ops.py, if you have pytest"),

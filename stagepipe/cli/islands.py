@@ -66,8 +66,8 @@ def refuse_options(given: Mapping[str, object]) -> None:
     reasons = {
         "--resume FILE": "the sinks with workers keep a journal on each node; write --resume without a file",
         "--trace": "each island would write its own",
-        "--only-dead-letters": "its items belong to one run, not to a share",
-        "--log-json": "what the workers print goes to the cluster's own log",
+        "--only-dead-letters": "its items are those of a whole run, not of an island",
+        "--log-json": "the workers' output goes to the cluster's log",
     }
     for option, value in given.items():
         if value:
@@ -154,5 +154,5 @@ def _raise_errors(results: Sequence[IslandResult], *, can_resume: bool) -> None:
         way_out = "--resume continues the lost islands, on a node that sees their folders"
         if not can_resume:
             way_out = "no sink keeps a journal, so the lost islands can only run again from the start"
-        lines = [*(result.error for result in lost), f"the other islands ({others}) ran to the end; {way_out}"]
+        lines = [*(result.error for result in lost), f"the other islands ({others}) have finished; {way_out}"]
         raise RunError("\n".join(lines))

@@ -300,7 +300,7 @@ def _select_run(wanted: str | None) -> AttachedRun:
         lines = [f"no run has the name or the process ID {wanted}; these are active:"]
     else:
         lines = [
-            "no run found: you have no active run on this machine" + (f", so none is {wanted}" if wanted else ""),
+            "no run found: you have no active run on this machine" + (f", so none named {wanted}" if wanted else ""),
             "a run with `attach: false`, an inline run and a run in another container cannot be seen",
         ]
     lines += [_format_run(each) for each in matching or found.runs]

@@ -46,7 +46,7 @@ def tune(
         bool, typer.Option("--write", help="Write the changes that pay into the file; comments and formatting stay.")
     ] = False,
     items: Annotated[
-        int | None, typer.Option(min=1, help="Items of the source for each run. Default: some seconds' worth.")
+        int | None, typer.Option(min=1, help="Items of the source for each run. Default: enough for a few seconds.")
     ] = None,
     time: Annotated[str, typer.Option(metavar="DURATION", help="Stop after this time, such as 90s or 15m.")] = "5m",
     allow_writes: Annotated[
@@ -111,7 +111,7 @@ def _write(config: Path, text_before: str, changes: Sequence[str], own: Sequence
 
     try:
         if _read_to_write(config) != text_before:
-            return UsageError(f"{config} was changed meanwhile, so nothing was written to it")
+            return UsageError(f"{config} changed during the measurement, so nothing was written to it")
         text = edit_config(config, changes, own)
         with replace_when_written(config.resolve(), config.stat().st_mode & 0o777) as unfinished:
             unfinished.write_bytes(text.encode())
@@ -193,7 +193,7 @@ def _describe_end(result: TuneResult) -> str:
         return ""
     start, end = (f"{format_rate(rate)} items/s" for rate in rates)
     if not result.overrides:
-        return f"No change pays: {start} of the source, as at the start."
+        return f"No change pays: the rate stays at {start} of the source."
     ratio = "" if result.total is None else f": {result.total} times as fast"
     return f"{end} of the source, {start} at the start{ratio}."
 

@@ -457,7 +457,7 @@ class _Sources:
         nodes = first.node.address, island.node.address
         counts = f"{expected.items} items on node {nodes[0]}, {source.items} on {nodes[1]}"
         difference = (
-            counts if kind == "items" else "files with other names or sizes on node {} than on node {}".format(*nodes)
+            counts if kind == "items" else "files with different names or sizes on nodes {} and {}".format(*nodes)
         )
         raise RunError(
             f"inside: local: the source reads different data on each node: {difference}; all nodes must see the "

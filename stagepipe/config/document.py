@@ -385,7 +385,7 @@ def _syntax_problem(error: yaml.YAMLError, file: str, lines: list[str], text: st
     if code is not None:
         location = replace(location, column=code.start() + 1)
         hint = (
-            "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+            "name a function by its import path: write it in a file next to the config, and set `uses: ./file.py:name`"
         )
         return location.make_problem("Python code in a config", hint)
     if location.source_line.rstrip().endswith(".py:"):

@@ -117,7 +117,7 @@ def make_key_hint(
 _CALL: Final = re.compile(r"(?P<target>[^\s(]+)\((?P<arguments>.*)\)", re.DOTALL)
 _PARTIALS: Final = ("partial", "functools.partial")
 _CODE_HINT: Final = (
-    "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+    "name a function by its import path: write it in a file next to the config, and set `uses: ./file.py:name`"
 )
 
 

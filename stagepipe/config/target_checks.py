@@ -460,7 +460,7 @@ class TargetChecker:
             return
         for key, entry in node.entries.items():
             if key not in {"uses", "with"}:
-                message = f"a mapping with `uses` takes only `with` besides it, found `{key}`"
+                message = f"a mapping with `uses` takes only `with` next to it, found `{key}`"
                 intended = find_intended_key(str(key), ["uses", "with"])
                 argument = f"if it is an argument: with: {{{key}: ...}}"
                 hint = f"did you mean `{intended}`?" if intended else argument

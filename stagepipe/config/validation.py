@@ -278,7 +278,7 @@ def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceRea
         label = uses if isinstance(uses, str) else getattr(uses, "__qualname__", type(uses).__qualname__)
         example = "cache: {path: ..., key: ...}"
         message = f"the source `{label}` cannot have `cache`: {_IDENTITY}"
-        yield location.make_problem(message, f"name the state of its data, and change the name with it: `{example}`")
+        yield location.make_problem(message, f"set `key` to a version that changes with its data: `{example}`")
     if settings.get("deterministic") is not True:
         return
     sampler = next((name for name in _SAMPLERS if arguments.get(name) is not None), None)
@@ -286,7 +286,7 @@ def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceRea
     if reading == "shards" or not finds_items:
         cause = f"`{sampler}` draws the order" if sampler else _IDENTITY
         message = f"`deterministic` cannot be set: {cause}, so the outputs of another epoch cannot be found"
-        yield location.make_problem(message, "remove `deterministic`: the cache is then of use in the next run")
+        yield location.make_problem(message, "remove `deterministic`: the next run can then use the cache")
 
 
 def _read_source(source: Node | None) -> tuple[Any, dict[Any, Any]]:
@@ -311,7 +311,7 @@ _NOT_FOR_ORDER_POINTS: Final = {
     "on_error": _REJECTED_ITEMS,
     "when": (
         "it groups all items",
-        "; to group some of the items, drop the others before with `stagepipe.stages.Filter`",
+        "; to group some of the items, drop the others first with `stagepipe.stages.Filter`",
     ),
     "allow_none": ("it may group None like any other item", ""),
 }

@@ -553,7 +553,7 @@ def _check_amount(key: str, value: Any) -> float:
         raise make_unexpected(f"a number of at least {_MIN_AMOUNT}", value).at(key)
     if value > 1 and value != int(value):
         takers = " or ".join(engine.title for engine in list_engines() if engine.capabilities.takes_resources)
-        raise InvalidValueError(f"{value} is not a whole number; above 1, {takers} takes only whole ones").at(key)
+        raise InvalidValueError(f"{value} is not a whole number; above 1, {takers} takes only whole numbers").at(key)
     return float(value)
 
 

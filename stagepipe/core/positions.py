@@ -211,8 +211,8 @@ class StreamPosition:
         samples = getattr(iterator, "samples", iterator)  # unwraps a BatchIterator
         if samples is self._opened and type(samples).__module__ in _MODULES_OF_READ_ONCE_ITERATORS:
             raise UsageError(
-                f"the source {type(stream).__name__} gives the same {type(samples).__name__} for each epoch, which can "
-                "be read only once; let its `__iter__` return a new one each time"
+                f"the source {type(stream).__name__} returns the same {type(samples).__name__} in each epoch, which "
+                "can be read only once; let its `__iter__` return a new one each time"
             )
         self._opened = samples
 

@@ -74,7 +74,7 @@ class Context:
     item: Key
     seed: int
     own_rng: np.random.Generator | None = field(default=None, init=False, repr=False, compare=False)
-    """What `rng` returns, once it was read. Not for stages."""
+    """The generator of `rng`, once it was read. Not for stages."""
 
     @property
     def rng(self) -> np.random.Generator:

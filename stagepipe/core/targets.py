@@ -61,7 +61,7 @@ def build_argument(value: Any, config_dir: Path | None) -> Any:
     if isinstance(value, Mapping) and "uses" in value:
         extra_keys = set(value) - {"uses", "with"}
         if extra_keys:
-            message = f"a mapping with `uses` takes only `with` besides it, found {sorted(map(str, extra_keys))}"
+            message = f"a mapping with `uses` takes only `with` next to it, found {sorted(map(str, extra_keys))}"
             raise TargetError(message)
         return build_target(value["uses"], value.get("with"), config_dir)
     if isinstance(value, Mapping):
@@ -141,7 +141,7 @@ def require_callable(stage: object, uses: object) -> Callable[..., Any]:
     if callable(stage):
         return stage
     message = (
-        f"`{uses}` gives an object of type {type(stage).__name__}, which cannot be called with an item; define "
+        f"`{uses}` creates an object of type {type(stage).__name__}, which cannot be called with an item; define "
         "`__call__` on it"
     )
     raise TargetError(message)
@@ -167,7 +167,7 @@ def is_async(target: object) -> bool:
 
 
 ASYNC_GENERATOR_MESSAGE: Final = (
-    "`{}` is an async generator, and an `async def` stage gives one result per item; return a list of the parts, and "
+    "`{}` is an async generator, and an `async def` stage returns one result per item; return a list of the parts, and "
     "yield them from a generator function in the next stage"
 )
 

@@ -100,7 +100,7 @@ def _use_kept_costs(choice: _LayoutChoice, kept: KeptCosts) -> AutoWorkersResult
     time.sleep(_LOAD_SAMPLE_S)
     result = choice.choose(forecast.add_layout_rules(kept.costs, choice.plan), meter.measure_other_cpus())
     measured_at = time.strftime("%H:%M", time.localtime(kept.measured_at_s))
-    note = f"auto: by the costs that were measured at {measured_at}; `stagepipe plan` measures them again"
+    note = f"auto: from the costs measured at {measured_at}; `stagepipe plan` measures them again"
     return replace(result, auto_workers=(*result.auto_workers, note), is_from_cache=True)
 
 

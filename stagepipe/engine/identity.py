@@ -450,14 +450,14 @@ def _compute_fingerprint(
         raise UsageError(message) from error
     except TooManyFilesError as error:
         raise UsageError(
-            f"stage {stage.name}: its `cache` cannot tell whether its code has changed: {error}; name the state of the "
-            f"code, and change the name with it: {example}"
+            f"stage {stage.name}: its `cache` cannot tell whether its code has changed: {error}; set `key` to a "
+            f"version that changes with the code: {example}"
         ) from error
     if unknown := [f"{key}: {reason}" for key, line in lines.items() if (reason := get_unknown_reason(line))]:
         raise UsageError(
             f"stage {stage.name}: its `cache` cannot tell whether this has changed:\n  "
             + "\n  ".join(unknown)
-            + f"\nbuild such an object inside the stage, or name its state and change the name with it: {example}"
+            + f"\nbuild such an object inside the stage, or set `key` to a version that changes with it: {example}"
         )
     return hash_lines(lines)
 

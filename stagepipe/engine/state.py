@@ -148,7 +148,7 @@ def _decode(key: str, text: object, decode: Callable[[str], _T]) -> _T:
 
 
 def _make_error(problem: str) -> UsageError:
-    return UsageError(f"not the state of a stagepipe pipeline {problem}; pass what state_dict() returned")
+    return UsageError(f"not the state of a stagepipe pipeline {problem}; pass the return value of state_dict()")
 
 
 def _shorten(text: str) -> str:
@@ -355,7 +355,7 @@ def parse_state_dict(
     rank_key = f"rank{shard.rank}"
     if rank_key not in state_dict:
         ranks = ", ".join(sorted(key for key in map(str, state_dict) if key.startswith("rank")))
-        message = f"this state is of {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
+        message = f"this state has {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
         raise UsageError(message)
     return decode_position(state_dict, rank_key, depth)
 

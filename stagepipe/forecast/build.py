@@ -105,7 +105,7 @@ def build_forecast(
         max_items_per_s=current.items_per_s if gap and not missing_items else 0.0,
         unseen=unseen,
         limited_by="" if missing_items or gap else _name_limit(plan, current.limited_by),
-        bottleneck=missing_items or (f"{gap}; of what was measured, {bottleneck}" if gap else bottleneck),
+        bottleneck=missing_items or (f"{gap}; in the measured part, {bottleneck}" if gap else bottleneck),
         fusions=estimate_fusions(costs, workers, budget) if may_advise else (),
         advice=modes.steps + advise(modes.costs, workers, budget) if may_advise else (),
         auto_workers=auto_workers,

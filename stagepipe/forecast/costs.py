@@ -136,7 +136,7 @@ def find_missing_items(record: RunRecord) -> str:
     if record.items_in >= _MIN_PROBED_ITEMS:
         return ""
     if _was_cut_short(record):
-        return f"the probe's time was over after {record.items_in} items, too few for a forecast"
+        return f"the probe ran out of time after {record.items_in} items, too few for a forecast"
     return "the source yields too few items for a forecast"
 
 

@@ -481,7 +481,7 @@ class ScalingPolicy:
 
     >>> policy = ScalingPolicy(make_scaling_groups(plan), budget)  # doctest: +SKIP
     >>> policy.decide(sample).reason  # doctest: +SKIP
-    'decode limits: its 2 workers are busy 98 % of the time; a third one brings +45 %'
+    'decode limits the run: its 2 workers are busy 98 % of the time; a third one brings +45 %'
     """
 
     def __init__(self, groups: Sequence[ScalingGroup], budget: ResourceBudget) -> None:
@@ -736,14 +736,15 @@ class ScalingPolicy:
         first = next(iter(steps))
         if len(steps) > 1:
             names = join_names([self._groups[index].name for index in steps])
-            return f"{names} limit together: more workers of each bring {format_gain(gain)}"
+            return f"{names} limit the run together: more workers for each bring {format_gain(gain)}"
         count = view.layout[first].workers
         workers = "its worker is" if count == 1 else f"its {count} workers are"
         more = _ORDINALS.get(count + 1, "one more") if steps[first] == 1 else f"{steps[first]} more"
         share = format_percent(self._meters[first].utilization)
         verb = "brings" if steps[first] == 1 else "bring"
         return (
-            f"{self._groups[first].name} limits: {workers} busy {share} of the time; {more} {verb} {format_gain(gain)}"
+            f"{self._groups[first].name} limits the run: {workers} busy {share} of the time; {more} {verb} "
+            f"{format_gain(gain)}"
         )
 
     # ------------------------------------------------------------------ one worker less
@@ -786,7 +787,7 @@ class ScalingPolicy:
         if not options:
             return None
         index = max(options, key=view.sample.worker_memory_bytes.__getitem__)
-        return self._retire(index, f"{self._groups[wanted].name} limits and needs the memory", view)
+        return self._retire(index, f"{self._groups[wanted].name} limits the run and needs the memory", view)
 
     def _retire(self, index: int, purpose: str, view: _View) -> Decision | None:
         waiting = format_percent(1 - self._meters[index].utilization)

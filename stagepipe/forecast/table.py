@@ -52,7 +52,7 @@ def _draw_forecast(forecast: Forecast, options: ConsoleOptions) -> Iterator[Rend
             yield _dim_text(f"{stage.name}: runs when {stage.when}; other items pass by.")
     yield Text()
     yield FoldingTable("Hops", _make_hop_columns(forecast.hops, arrow))
-    yield _dim_text("pipe, memory: cost in that mode; a message with pickling, a piece by itself.")
+    yield _dim_text("pipe, memory: cost in that mode; for a message with pickling, for a piece without.")
     yield from _render_reasons(forecast.hops, arrow)
     yield Text()
     if forecast.fusions:
@@ -173,7 +173,7 @@ def _render_advice(forecast: Forecast, arrow: str) -> RenderableType:
     rate = f"{label} {format_rate(items_per_s)} items/s. " if items_per_s else ""
     lines: list[RenderableType] = [Text(f"{rate}{_make_sentence(forecast.bottleneck)}", style="bold")]
     if forecast.unseen and forecast.unseen != (SINK_NAME,):
-        lines.append(Text("Let items reach it sooner (a smaller batch, other items first), or run it."))
+        lines.append(Text("Let items reach it sooner (smaller batches, other items first), or run the pipeline."))
     elif rate and not forecast.advice:
         lines.append(Text("No config change is expected to gain more than 10 %."))
     for index, advice in enumerate(forecast.advice):

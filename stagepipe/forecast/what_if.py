@@ -64,7 +64,7 @@ _MAX_THREADS_CPU_SHARE: Final = 0.5
 """Maximum share of a CPU for all threads of a worker: they share the interpreter's lock, and above it they wait."""
 
 _WITHIN_ERROR: Final = "the gain is within the error of the estimate"
-_NO_SETTING: Final = "no setting does this: it shows what the stage costs"
+_NO_SETTING: Final = "no setting does this: it shows the cost of the stage"
 
 
 def estimate_changes(plan: Plan, record: RunRecord) -> tuple[WhatIf, ...]:
@@ -187,7 +187,7 @@ class _Estimator:
         """Explain that the run itself gives a stage more workers, within its bounds."""
         for stage, _ in self._list_scaled(layout):
             if stage.workers < stage.max_workers:
-                return f"the run itself gives {stage.row} workers, up to {stage.max_workers}"
+                return f"the run itself adds workers to {stage.row}, up to {stage.max_workers}"
         return ""
 
     def _explain_crashes(self, layout: ProcessLayout) -> str:

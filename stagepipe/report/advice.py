@@ -98,8 +98,8 @@ def advise_on_stage(
         parts = limiting_process.member_stages[0].items
         if is_writer(limiting_process.name, record) and parts < _MIN_PARTS:
             text = (
-                f"{limiting_process.name} wrote {parts} part{'' if parts == 1 else 's'}, and a part is written by one "
-                "worker. Set `part_items` of the sink to less, so that more workers have parts to write."
+                f"{limiting_process.name} wrote {parts} part{'' if parts == 1 else 's'}, and one worker writes each "
+                "part. Set a smaller `part_items` for the sink, so that more workers have parts to write."
             )
             return ConfigAdvice("", text)
         return advise_on_stages([limiting_process], next_utilization, record)
@@ -195,10 +195,10 @@ def _describe_scaling(load: ProcessLoad, workers: int, record: RunRecord) -> str
     has_changed = any(change.stage == load.name for change in record.worker_changes)
     most = load.member_stages[0].max_workers
     if has_changed or compute_run_active_ns(record) >= _MIN_SCALING_NS:
-        return f"The run itself gives {load.name} more workers where that pays, up to {most}."
+        return f"The run itself adds workers to {load.name} where that pays, up to {most}."
     return (
-        f"A longer run gives {load.name} more workers by itself: {workers} would bring it level with the others, and "
-        f"it may have {most}."
+        f"A longer run adds workers to {load.name} by itself: {workers} would bring it level with the others, and its "
+        f"maximum is {most}."
     )
 
 
@@ -288,13 +288,13 @@ def advise_on_spilling(record: RunRecord, loads: tuple[ProcessLoad, ...]) -> Con
     name = f"{hop.source} -> {hop.target}"
     target = next((load for load in loads if load.member_stages and load.name == hop.target), None)
     if target is not None and hop.target not in record.order_point_names:
-        text = f"Run {hop.target} in the process of {hop.source}: {size} of {name} were spilled. Or {larger_store}."
+        text = f"Run {hop.target} in the process of {hop.source}: {size} of {name} spilled. Or {larger_store}."
         return ConfigAdvice(" ".join(_list_fusion_overrides(hop, target)), text)
     if record.is_ordered:
-        text = f"{NO_CHANGE} that keeps the order: {size} of {name} were spilled while they waited for their turn. "
+        text = f"{NO_CHANGE} while the order is kept: {size} of {name} spilled while waiting for their turn. "
         text += f"If the order does not matter, set `order=any`; or {larger_store}."
         return ConfigAdvice("", text)
-    return ConfigAdvice("", f"No config change will help: {size} of {name} were spilled; {larger_store}.")
+    return ConfigAdvice("", f"No config change will help: {size} of {name} spilled; {larger_store}.")
 
 
 def _get_spilled_bytes(hop: HopRecord) -> int:
@@ -404,8 +404,8 @@ def advise_on_order(stage: StageRecord, slow_ns: int, record: RunRecord) -> Conf
     window = max(2 * record.window_items, math.ceil(stage.workers * stage.concurrency * slow_ratio))
     window = max(min(window, _MAX_WINDOW), record.window_items + 1)
     text = (
-        f"Allow {window} items in flight instead of {record.window_items}, so that the other workers go on meanwhile. "
-        "If the order does not matter, `order=any` does the same without more memory."
+        f"Allow {window} items in flight instead of {record.window_items}, so that the other workers can go on. "
+        "If the order does not matter, `order=any` has the same effect without more memory."
     )
     return ConfigAdvice(f"window={window}", text)
 

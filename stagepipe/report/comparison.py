@@ -120,7 +120,7 @@ def _make_sentence(rate: Difference) -> str:
     change = f"The second run is {abs(rate.ratio - 1):.1%} {'faster' if rate.ratio >= 1 else 'slower'}"
     if rate.noise is None:
         return (
-            f"{change}; cannot tell whether that is noise: it takes {_MIN_INTERVALS} intervals of steady state in both."
+            f"{change}; cannot tell whether that is noise: both runs need {_MIN_INTERVALS} intervals of steady state."
         )
     beyond = "beyond" if rate.is_beyond_noise else "within"
     return (

@@ -39,21 +39,27 @@ class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
 class LiveStage(StageTally, frozen=True, kw_only=True):
     """One row of a run: the source, a stage with its `fused` stages, a sink, or the consumer.
 
-    `workers` is the current number; `min_workers` and `max_workers` are its bounds, or 0 if it is fixed.
+    Fields that end in `_ns` are in ns, `rss_bytes` is in bytes, and shares are from 0 to 1. `workers` is the current
+    number, of which `ready_workers` are ready; `min_workers` and `max_workers` are its bounds, or 0 if it is fixed.
 
-    Over the last seconds: `items_per_s` counts source items. `busy`, `starved` and `blocked` are shares of its workers'
-    time: in the stages' functions, waiting for input, and waiting for room downstream. `work` is `busy` plus the time
-    on its hops: the row with the largest value limits the run. `queued` is the mean number of waiting messages,
-    `run_ns` the time of its first stage per item. A row of several processes (a dataset's readers, a sink's writers)
-    has the shares of the busiest.
+    Figures of the last seconds:
 
-    Since the start: `items` are the source items that are through, and the other counts are sums over its stages.
-    `covered_ns` to `worker_loads` are of all its workers: `covered_ns` is the time that the counters are about,
-    `wall_ns` that since each worker's start, `starting_ns` what of it went into starts and restarts; `hop_ns` is the
-    work on both hops, `received` and `queue_ns` the messages and how long they waited.
+    - `items_per_s`: source items per second.
+    - `busy`, `starved`, `blocked`: shares of the workers' time in the stages' functions, waiting for input, and waiting
+      for room downstream. A row of several processes (a dataset's readers, a sink's writers) has those of the busiest.
+    - `work`: the share of `busy` plus the time on both hops. The row with the largest share limits the run.
+    - `queued`: the mean number of waiting messages. `run_ns`: the time of the row's first stage per item.
 
-    `rss_bytes` is the resident memory of its workers, shared memory included; for the loop, or a sink in the run's own
-    process, that of the process. `stages` has the counts of each stage in the row.
+    Figures since the start, summed over all workers, including those that have ended:
+
+    - `items`: the source items that the row has finished. The other counts are sums over the row's stages.
+    - `wall_ns`: the time since each worker's start. The counters cover `covered_ns` of it. Starts and restarts took
+      `starting_ns`, waiting for input `starved_ns`, waiting for room `blocked_ns`, and work on both hops `hop_ns`.
+    - `cpu_ns`: the CPU time. `received` messages waited for `queue_ns` in total. `worker_loads` has each worker's work.
+    - `restarts`: the number of workers that died and were replaced. `stages`: the counts of each stage in the row.
+
+    `rss_bytes` is the resident memory of the workers, including shared memory. For the consumer and for a sink in the
+    run's own process, it is the memory of that process.
     """
 
     kind: Literal["source", "stage", "sink", "consumer"] = "stage"
@@ -86,7 +92,10 @@ class LiveStage(StageTally, frozen=True, kw_only=True):
 
 
 class LiveHop(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One hop between two rows: counts since the start of the run; `cost_ns` is the work on both sides."""
+    """One hop between two rows: counts and sizes in bytes since the start of the run.
+
+    `cost_ns` is the work on both sides per message, `queue_ns` the time that a message waits to be received, in ns.
+    """
 
     source: str
     target: str
@@ -107,9 +116,9 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     `state` is `starting` until all workers are ready. The source has drawn `items_in` items of the epoch; `items_done`
     of `items_total` (None if unknown) have reached the first barrier or the output. `items_out`, `samples_out` and
     `files_out` count the output since the start: an item may be a batch of samples. `items_per_s` counts source items.
-    `source_end_ns`: when the source had sent its last item; 0 before. `limited_by` is the row that limits the run now,
-    or "" if none works most of its time. `last_change` is the last change of a number of workers since the first call.
-    An inline run has no `stages` and `hops`.
+    `source_end_ns` is the time at which the source had sent its last item; 0 before. `limited_by` is the row that
+    limits the run now, or "" if none works most of its time. `last_change` is the last change of a number of workers
+    since the first call. Durations are in ns, sizes in bytes. An inline run has no `stages` and `hops`.
 
     >>> LiveRun(elapsed_ns=20 * 10**9, items_done=1234, items_total=2000, items_per_s=345.2).items_per_s
     345.2

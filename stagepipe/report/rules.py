@@ -158,14 +158,14 @@ def judge_drain(evidence: Evidence) -> Verdict | None:
     if not drain_ns or drain_ns < _MIN_STARTUP_SHARE * active_ns:
         return None
     writer = max(find_writers(record), key=lambda stage: stage.busy_ns)
-    parts = "its one part" if writer.items <= 1 else f"its {writer.items} parts"
+    parts = "its only part" if writer.items <= 1 else f"its {writer.items} parts"
     sentence = (
-        f"The sink {writer.row} took most of this short run: it wrote {parts} after the stages had worked, in "
-        f"{format_ns(drain_ns)} of {format_ns(record.wall_ns)}."
+        f"The sink {writer.row} took most of this short run, {format_ns(drain_ns)} of {format_ns(record.wall_ns)}: it "
+        f"wrote {parts} after the stages had finished."
     )
     advice = (
-        "No config change to suggest yet: with more items, or a smaller `part_items`, it writes while the stages work. "
-        "Some of the time is the import of the libraries that it writes with."
+        "No config change to suggest yet: with more items, or a smaller `part_items`, the sink writes while the stages "
+        "work. Part of the time went into importing its libraries."
     )
     return make_verdict(writer.row, "sink", 0.5, sentence, advice)
 
@@ -182,13 +182,13 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
     items = math.ceil(evidence.items * startup_ns / work_ns * (1 / _MAX_AMORTIZED_STARTUP_SHARE - 1))
     advice = (
         f"Run it on more items, or keep the pipeline open for all epochs: with about {_round_up(items):,} items, "
-        f"start-up takes a tenth of the time. Where imports take it, name the modules in `preload`; where each worker "
-        "loads a model, fewer workers load faster."
+        f"start-up takes a tenth of the time. If imports are slow, list the modules in `preload`; if each worker loads "
+        "a model, use fewer workers."
     )
     sentence = f"Start-up dominates: it took {_describe_startup(record)}."
     if is_judged:
-        sentence += f" After it: {later.sentence}"
-        advice += f" After it: {later.advice}"
+        sentence += f" After start-up: {later.sentence}"
+        advice += f" After start-up: {later.advice}"
     confidence = round(MAX_CONFIDENCE * startup_ns / wall_ns, 2)
     return make_verdict(
         slowest.row, "startup", confidence, sentence, ConfigAdvice(later.fix if is_judged else "", advice)
@@ -209,18 +209,18 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
     stage = lost_by_stage.most_common(1)[0][0]
     own = [restart for restart in record.restarts if restart.stage == stage]
     times = "once" if len(own) == 1 else f"{len(own)} times"
-    what = f"a worker of {stage} died {times}" if stage else f"no item moved, {times}"
+    what = f"{stage} lost a worker {times}" if stage else f"the pipeline stalled {times}"
     sentence = (
-        f"Restarts are the limit: {what} ({own[0].cause}), and that took {format_ns(lost_ns)}, "
+        f"Restarts are the limit: {what} ({own[0].cause}), which took {format_ns(lost_ns)}, "
         f"{format_percent(share)} of the time after start-up."
     )
     repeated = "in flight"
     if find_writers(record):
-        repeated = "since the last part of the sink: a smaller `part_items` makes them fewer"
+        repeated = "since the sink's last part; a smaller `part_items` makes that cheaper"
     advice = (
         f"Find out why {stage or 'the pipeline'} {'dies' if stage else 'stalls'}; the report lists the restarts. "
-        f"Each costs {format_ns(lost_ns // len(record.restarts))}: the time to build the stage again, and to repeat "
-        f"the items {repeated}."
+        f"Each restart took {format_ns(lost_ns // len(record.restarts))} to build the stage again and to repeat the "
+        f"items {repeated}."
     )
     confidence = round(MAX_CONFIDENCE * (0.5 + share / 2), 2)
     return make_verdict(stage, "restarts", confidence, sentence, advice)
@@ -234,7 +234,7 @@ def _describe_startup(record: RunRecord) -> str:
     """Return text such as `3.0 s of 4.0 s (slowest: load)`."""
     startup_text = f"{format_ns(compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
     if 2 * mean_starting_ns(find_slowest_start(record), record) < compute_startup_ns(record):
-        return f"{startup_text} (most of it to start Python)"
+        return f"{startup_text} (mostly to start Python)"
     return f"{startup_text} (slowest: {find_slowest_start(record).row})"
 
 
@@ -263,8 +263,8 @@ def judge_spilling(evidence: Evidence) -> Verdict | None:
         return None
     share = min(node.disk_ns / active_ns, 1.0)
     sentence = (
-        f"The object store is too small: node {node.node} of {format_bytes(node.store_bytes)} spilled "
-        f"{format_bytes(node.spilled_bytes)} to disk and restored {format_bytes(node.restored_bytes)}, and that took "
+        f"The object store is too small: node {node.node} ({format_bytes(node.store_bytes)}) spilled "
+        f"{format_bytes(node.spilled_bytes)} to disk and restored {format_bytes(node.restored_bytes)}, which took "
         f"{format_ns(node.disk_ns)}, {format_percent(share)} of the time after start-up."
     )
     confidence = round(MAX_CONFIDENCE * (0.5 + share / 2), 2)
@@ -291,13 +291,13 @@ def judge_quota(evidence: Evidence) -> Verdict | None:
         return None
     sentence = (
         f"The CPU quota is the limit: the control group may use {_format_cpus(record.cpu_quota)} of "
-        f"{format_count(record.cpus, 'CPUs')}, and was stopped in {format_percent(record.throttled_share)} of the "
-        "periods because it had used them up."
+        f"{format_count(record.cpus, 'CPUs')}, and the kernel throttled it in "
+        f"{format_percent(record.throttled_share)} of the periods."
     )
     costliest = max(evidence.loads, key=lambda load: load.cpu_ns).costliest_row
     advice = (
         f"No config change will help: raise the quota (`cpu.max`, the CPU limit of the container), or make {costliest} "
-        "cheaper. More workers share the same quota."
+        "cheaper. More workers would share the same quota."
     )
     confidence = round(0.5 + (MAX_CONFIDENCE - 0.5) * record.throttled_share, 2)
     return make_verdict("cpu quota", "machine", confidence, sentence, advice)
@@ -345,8 +345,7 @@ def judge_other_programs(evidence: Evidence) -> Verdict:
     record, most_used = evidence.record, evidence.most_used
     cpus_text = format_count(record.cpus, "CPUs")
     sentence = (
-        f"Other programs take the CPUs: {record.other_cpus:.1f} of {cpus_text}; the run had "
-        f"{compute_cpus_used(record):.1f}"
+        f"Other programs use {record.other_cpus:.1f} of {cpus_text}; this run used {compute_cpus_used(record):.1f}"
     )
     if most_used.cpu_wait_ns:
         name = name_process(most_used, record)
@@ -385,11 +384,11 @@ def _judge_scheduling(evidence: Evidence) -> Verdict | None:
     scheduler = evidence.record.scheduler or "the scheduler"
     sentence = (
         f"No stage is the limit: the busiest, {busiest}, was busy {format_percent(shares[busiest])} of the time after "
-        f"start-up; {scheduler} took the rest, to start workers, and to schedule and move blocks."
+        f"start-up; {scheduler} took the rest to start workers, and to schedule and move blocks."
     )
     advice = (
-        f"No config change to suggest: a hop on {scheduler} pays for items with more work; `engine=local` runs them on "
-        "one machine."
+        f"No config change to suggest: a hop on {scheduler} pays off only for items with more work; `engine=local` "
+        "runs the stages on one machine."
     )
     return make_verdict("", "none", 0.5, sentence, advice)
 
@@ -434,7 +433,7 @@ def judge_one_process(evidence: Evidence) -> Verdict | None:
         kind=most.kind,
         confidence=round(MAX_CONFIDENCE * share, 2),
         sentence=f"{subject} took {format_percent(share)} of the time: {format_ns(most.busy_ns // items)} of "
-        f"{format_ns(total_ns // items)} an item. All stages ran in this process, one after the other.",
+        f"{format_ns(total_ns // items)} per item. All stages ran in this process, one after the other.",
         advice=_advise(record, most, work_ns),
         share=share,
     )
@@ -461,8 +460,8 @@ def _judge_small_stages(record: RunRecord, most: _Part, work_ns: int, total_ns: 
     own_ns = total_ns - work_ns
     cpu_share = min(record.caller_cpu_ns / total_ns, 1.0)
     sentence = (
-        f"The stages are small: an item takes {format_ns(work_ns // items)} of work in all of them, and "
-        f"{format_ns(own_ns // items)} to call, time and seed them one after the other in this process."
+        f"The stages are small: their work takes {format_ns(work_ns // items)} per item, and calling, timing and "
+        f"seeding them one after the other in this process takes {format_ns(own_ns // items)}."
     )
     advice = _advise(record, most, work_ns)
     if 0 < cpu_share < _MIN_CPU_SHARE:
@@ -481,20 +480,20 @@ def _advise(record: RunRecord, most: _Part, work_ns: int) -> str:
     if work_ns < _HANDING_NS * max(record.items_in, 1):
         return (
             f"Processes would not be faster: handing an item over takes about {format_ns(_HANDING_NS)}, more than all "
-            "work on it."
+            "the work on it."
         )
     gain = min(work_ns / max(most.busy_ns, 1), record.cpus)
     if gain >= _MIN_GAIN:
         return (
-            f"Without `inline` the stages run at the same time: at most {gain:.1f} times as fast with one worker each, "
-            f"because {most.subject} sets the pace. `stagepipe plan` measures what more workers give."
+            f"Without `inline`, the stages run at the same time: at most {gain:.1f} times as fast with one worker "
+            f"each, because {most.subject} sets the pace. `stagepipe plan` predicts the gain of more workers."
         )
     more = (
-        f"more `workers` of {most.name} could be, and `stagepipe plan` measures it"
+        f"more `workers` of {most.name} could help, and `stagepipe plan` predicts their gain"
         if most.kind == "stage"
         else "make it cheaper"
     )
-    return f"Processes with one worker each would not be faster, because {most.subject} takes nearly all of it; {more}."
+    return f"Processes with one worker each would not be faster: {most.subject} takes nearly all the time; {more}."
 
 
 # ------------------------------------------------------------------ one process is busy, or two in turn
@@ -602,8 +601,8 @@ def judge_slow_calls(evidence: Evidence) -> Verdict | None:
         f"{format_ns(calls.percentile_ns(50))}."
     )
     advice = (
-        f"{NO_CHANGE}: if a model loads there, load it in the constructor of a class, which counts as start-up; else "
-        "see what is special about that item (`-v` lists the slowest)."
+        f"{NO_CHANGE}: if this call loads a model, load it in the constructor of a class, which counts as start-up; "
+        "otherwise look at the item (`-v` lists the slowest)."
     )
     return make_verdict(stage.row, "stage", compute_confidence(evidence), sentence, advice)
 
@@ -636,17 +635,17 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     names = [load.row for load in processes[1:] if load.row not in others]
     subject = f"{join_names(names)} {'is' if len(names) == 1 else 'are'}" if names else "The items are"
     sentence = (
-        f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of CPU in all stages, and "
-        f"{format_ns(round(handing_ns))} to be handed over between {len(processes)} processes."
+        f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of CPU time in all stages, and "
+        f"handing it over between {len(processes)} processes takes {format_ns(round(handing_ns))}."
     )
     ratio_score = scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9)
     confidence = round(MAX_CONFIDENCE * ratio_score * compute_sample_factor(evidence), 2)
-    text = "Let an item be a batch of many, so that a hop carries more work."
+    text = "Make each item a batch, so that a hop carries more work."
     inline_ns = work_ns + record.consumer.busy_ns / items + _INLINE_ITEM_NS
     if (1 + _MIN_INLINE_GAIN) * inline_ns < compute_run_active_ns(record) / items:
         text = (
-            f"Run it in one process, with `--inline` (in Python `inline=True`): at most {format_rate(1e9 / inline_ns)} "
-            "items/s by the same times. Or let an item be a batch of many."
+            f"Run it in one process, with `--inline` (in Python `inline=True`): these times allow at most "
+            f"{format_rate(1e9 / inline_ns)} items/s. Or make each item a batch."
         )
     return make_verdict(SMALL_STAGES, "hop", confidence, sentence, text)
 
@@ -677,9 +676,9 @@ def judge_change(evidence: Evidence) -> Verdict | None:
         return None
     loads = {load.name: load for load in evidence.loads}
     sentence = (
-        f"The bottleneck changes during the run: in its first third {name_process(loads[first], evidence.record)} was "
-        f"busy {format_percent(early[first])} of the time, in its last {name_process(loads[last], evidence.record)}, "
-        f"{format_percent(late[last])}."
+        f"The bottleneck changes during the run: in the first third, {name_process(loads[first], evidence.record)} was "
+        f"busy {format_percent(early[first])} of the time; in the last third, "
+        f"{name_process(loads[last], evidence.record)} was busy {format_percent(late[last])}."
     )
     sentence += "".join(describe_growth(loads[name], evidence.record, loads[name].row) for name in (first, last))
     changing = [loads[name] for name in (first, last) if can_have_workers(loads[name], evidence.record)]
@@ -729,7 +728,7 @@ def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
 def _judge_hop(hop: HopRecord, evidence: Evidence) -> Verdict:
     name = format_hop(hop, evidence.record)
     sentence = (
-        f"The hop {name} is the bottleneck: {format_hop_cost(hop)}, more than the functions at its ends; "
+        f"The hop {name} is the bottleneck: {format_hop_cost(hop)}, more than the functions at both ends; "
         f"{name_process(evidence.most_used, evidence.record)} was busy {format_utilization(evidence.most_used)}."
     )
     advice = advise_on_hop(hop, evidence.most_used, evidence.record, evidence.loads)
@@ -745,8 +744,8 @@ def _find_repeating_stage(load: ProcessLoad) -> StageRecord | None:
 def _judge_repeated_attempts(stage: StageRecord, evidence: Evidence, confidence: float) -> Verdict:
     share = min(stage.repeated_ns / evidence.most_used.work_ns, 1.0)
     sentence = (
-        f"Retries of {stage.name} are the bottleneck: {format_percent(share)} of its work was attempts that failed, "
-        f"{stage.retries:,} retries for {format_count(stage.items, 'items')}; "
+        f"Retries of {stage.name} are the bottleneck: failed attempts took {format_percent(share)} of its work, "
+        f"with {stage.retries:,} retries for {format_count(stage.items, 'items')}; "
         f"it was busy {format_utilization(evidence.most_used)}."
     )
     return make_verdict(stage.name, "stage", confidence, sentence, advise_on_repeated_attempts(stage.name))
@@ -769,7 +768,7 @@ def _judge_equals(loads: Sequence[ProcessLoad], evidence: Evidence, confidence: 
     in_order = [load for load in evidence.loads if load in loads]
     names = " and ".join(load.row for load in in_order)
     shares = " and ".join(format_percent(load.utilization) for load in in_order)
-    sentence = f"{names} are the bottleneck together: they were busy {shares} of the time after start-up."
+    sentence = f"{names} are joint bottlenecks: they were busy {shares} of the time after start-up."
     sentence += "".join(describe_growth(load, record, load.row) for load in in_order)
     others = [load.utilization for load in evidence.loads if load not in loads]
     advice = advise_on_stages(in_order, max(others, default=0.0), record)
@@ -850,13 +849,13 @@ def judge_straggler(evidence: Evidence) -> Verdict | None:
             continue
         own_ns, others_ns = _mean_item_ns(stage, worker), median(_list_other_means_ns(stage, worker))
         sentence = (
-            f"One worker of {load.name} is the bottleneck: an item takes worker {worker} {format_ns(int(own_ns))}, and "
+            f"One worker of {load.name} is the bottleneck: worker {worker} takes {format_ns(int(own_ns))} per item, "
             f"the others {format_ns(int(others_ns))}. It was busy {format_percent(min(busy_shares[worker], 1.0))} of "
-            f"the time after start-up, they at most {format_percent(max(others))}."
+            f"the time after start-up, the others at most {format_percent(max(others))}."
         )
         advice = (
             f"No config change will help: find out what slows worker {worker} of {load.name} down, such as its device, "
-            "its CPUs or a shared file. A larger `window` lets the others go further ahead of it."
+            "its CPUs or a shared file. With a larger `window`, the others can get further ahead."
         )
         return make_verdict(load.name, "stage", 0.8, sentence, advice)
     return None
@@ -875,7 +874,7 @@ def judge_flow(evidence: Evidence) -> Verdict:
     if has_room or work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
         return _judge_unclear(evidence, busiest_text)
     confidence = round(0.3 + 0.4 * scale_to_unit(source.blocked_share, _MIN_WINDOW_BLOCKED_SHARE, 0.8), 2)
-    held_text = f"{busiest_text}, but the source was blocked {format_percent(source.blocked_share)}"
+    held_text = f"{busiest_text}, but the source was blocked {format_percent(source.blocked_share)} of it"
     pressure = evidence.record.memory_pressure
     if pressure is not None:
         return _judge_memory(pressure, held_text, confidence)
@@ -923,8 +922,8 @@ def _judge_unclear(evidence: Evidence, busiest_text: str) -> Verdict:
 
 def _judge_memory(pressure: MemoryPressure, held_text: str, confidence: float) -> Verdict:
     sentence = (
-        f"`memory` holds the items back: {pressure.fitting_items} of a window of {pressure.window_items} fit, at about "
-        f"{format_bytes(pressure.item_bytes)} each; {held_text}."
+        f"`memory` is too small for the window: only {pressure.fitting_items} of its {pressure.window_items} items "
+        f"fit, at about {format_bytes(pressure.item_bytes)} each; {held_text}."
     )
     return make_verdict("memory", "memory", confidence, sentence, advise_on_memory(pressure))
 
@@ -940,8 +939,8 @@ class _SlowItems(NamedTuple):
 def _judge_order(slow_items: _SlowItems, evidence: Evidence, held_text: str, confidence: float) -> Verdict:
     stage = slow_items.stage
     sentence = (
-        f"Slow items hold up those behind them, because the order is kept: an item takes {stage.name} "
-        f"{format_ns(stage.run_histogram.percentile_ns(50))} (p50), but {format_ns(slow_items.time_ns)} "
+        f"Slow items hold up the items behind them, because the order is kept: {stage.name} takes "
+        f"{format_ns(stage.run_histogram.percentile_ns(50))} per item (p50), but {format_ns(slow_items.time_ns)} "
         f"({slow_items.name}); {held_text}."
     )
     advice = advise_on_order(stage, slow_items.time_ns, evidence.record)
@@ -1028,9 +1027,9 @@ RULES: Final = (
     Rule("short run", judge_short_run),
     Rule("CPU quota", judge_quota),
     Rule("consumer", _judge_busiest_consumer),
-    Rule("straggler", judge_straggler, "one slow worker holds the others up"),
-    Rule("retries", judge_retries, "the work is attempts that fail"),
-    Rule("slow calls", judge_slow_calls, "a few slow calls took the time"),
+    Rule("straggler", judge_straggler, "one slow worker holds up the others"),
+    Rule("retries", judge_retries, "failed attempts take most of the work"),
+    Rule("slow calls", judge_slow_calls, "a few slow calls took most of the time"),
     Rule("small stages", judge_small_stages),
     Rule("wasteful hop", judge_wasteful_hop),
     Rule("full machine", judge_machine),

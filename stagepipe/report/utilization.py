@@ -492,7 +492,7 @@ def describe_growth(load: ProcessLoad, record: RunRecord, subject: str = "It") -
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f" {subject} has had {min(numbers)} to {max(numbers)} workers."
-    end = ", the most that its bounds allow" if is_at_most else ""
+    end = ", the most its bounds allow" if is_at_most else ""
     return f" {subject} has {'grown' if last > first else 'shrunk'} from {first} to {last} workers{end}."
 
 

@@ -24,7 +24,7 @@ from stagepipe.report.rules import (
 )
 from stagepipe.report.utilization import CONSUMER, Evidence, compute_lost_ns, compute_startup_ns, gather_evidence
 
-_FUSE_FIRST = "fewer processes come first"
+_FUSE_FIRST = "try fewer processes first"
 _INCOMPARABLE_KINDS = frozenset({"none", "startup", "restarts", "consumer"})
 """Verdicts on runs whose rate does not show the speed of their stages: too short, or held up by something else."""
 

@@ -112,6 +112,12 @@ class NpySink(PartSink):
         options: the other arguments of `PartSink`.
         field: the field of a dict item with the array. None: the item itself.
 
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "part"
+    >>> NpySink("out", field="x").write_part([{"x": np.arange(3)}, {"x": np.ones(3, int)}], path)
+    >>> np.load(path).tolist()
+    [[0, 1, 2], [1, 1, 1]]
+
     Raises ValueError for a different shape or dtype, and TypeError for objects.
     """
 
@@ -201,6 +207,12 @@ class NpzShardSink(PartSink):
         path: see `PartSink`.
         options: the other arguments of `PartSink`.
         compress: deflate the arrays: smaller files, but many times slower to write.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "part"
+    >>> NpzShardSink("out").write_part([{"x": np.arange(3)}, {"x": np.ones(3, int)}], path)
+    >>> np.load(path)["x"].shape
+    (2, 3)
 
     Raises ValueError for items with different fields, shapes or dtypes.
     """

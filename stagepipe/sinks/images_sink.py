@@ -106,7 +106,7 @@ class ImagesSink(FileTreeSink):
         pixels = _to_pixels(item if self._field is None else get_field(item, self._field), self._field)
         if self._format == "jpeg" and max(pixels.shape) > _MAX_JPEG_PIXELS:
             raise ValueError(
-                f"the image has {pixels.shape[1]:,} x {pixels.shape[0]:,} pixels, but a JPEG at most "
+                f"the image has {pixels.shape[1]:,} x {pixels.shape[0]:,} pixels, but a JPEG has at most "
                 f"{_MAX_JPEG_PIXELS:,} a side; set `format: png`, or make it smaller"
             )
         Image.fromarray(pixels).save(path, format=self._format, **self._save_options)

@@ -305,6 +305,13 @@ class ParquetSink(PartSink):
             types.
         compression: `snappy`, `zstd`, `gzip`, `lz4`, `brotli` or `none`.
 
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "part"
+    >>> ParquetSink("out", schema={"x": "list<float32>"}).write_part([{"x": [1, 2]}, {"x": [3]}], path)
+    >>> import pyarrow.parquet
+    >>> pyarrow.parquet.read_table(path)["x"].to_pylist()
+    [[1.0, 2.0], [3.0]]
+
     Requires pyarrow: `pip install 'pyarrow>=15'`. Raises TypeError and ValueError, with the field and the row.
     """
 

@@ -417,8 +417,15 @@ class FileTreeSink(PartSink):
     def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
         """Return the final names of a part's files in `path`, by their names in `folder`; called in order.
 
-        Final names must be unique in a job. `first_row` is the number of rows in earlier parts; for `kept`, see
-        `PartSink.prepare_part`. Raises ValueError for a part that does not fit.
+        Final names must be unique in a job.
+
+        Args:
+            folder: the folder with the part's files.
+            first_row: the number of rows in earlier parts.
+            rows: the number of rows in this part.
+            kept: see `PartSink.prepare_part`.
+
+        Raises ValueError for a part that does not fit.
         """
 
 

@@ -85,6 +85,13 @@ class WebDatasetSink(PartSink):
         key: the field with the sample's name. None: the field `__key__`, or else the numbers of the part and of the
             item in it.
 
+    >>> import tarfile, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "part"
+    >>> WebDatasetSink("out", key="id").write_part([{"id": "7", "cls": 3, "x": [1, 2]}], path)
+    >>> with tarfile.open(path) as file:
+    ...     file.getnames()
+    ['7.cls', '7.x.json']
+
     Raises TypeError and ValueError, with the item and the field, for values that cannot be written, an item without
     fields, two fields with the same file name (ignoring case), and an item with the name of the previous item.
     """

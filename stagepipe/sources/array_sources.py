@@ -377,7 +377,7 @@ def _map_file(path: str) -> np.ndarray[Any, Any]:
         return np.asarray(np.load(path, mmap_mode="r"))
     except ValueError as error:
         raise ValueError(
-            f"npy: {path}: {error}; give files that `numpy.save` wrote, of numbers or fixed strings"
+            f"npy: {path}: {error}; give files of numbers or fixed-length strings that `numpy.save` wrote"
         ) from error
 
 

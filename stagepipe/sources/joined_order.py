@@ -150,8 +150,8 @@ def _refuse_other_sources(source: Any, place: str) -> None:
         raise TypeError(f"{place} is {kind}, which has no `__len__` and `__getitem__`; give a map-style source")
     if hasattr(source, "begin") and not isinstance(source, RecordSource):
         raise TypeError(
-            f"{place} ({kind}) has `begin`, so its records depend on the epoch; give one whose record of an index is "
-            "always the same"
+            f"{place} ({kind}) has `begin`, so its records depend on the epoch; give one that returns the same record "
+            "for an index in all epochs"
         )
 
 

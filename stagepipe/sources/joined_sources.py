@@ -74,7 +74,7 @@ class ConcatSource(JoinedSource):
     Args:
         sources: a list of sources, such as `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, {uses:
             stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled by itself.
-            shuffle: shuffle the items of all sources together, in a different order in each epoch, drawn from the
+        shuffle: shuffle the items of all sources together, in a different order in each epoch, drawn from the
             pipeline's seed and the epoch.
 
     >>> ConcatSource([["a", "b"], ["c"]])[2]
@@ -213,7 +213,7 @@ class MixSource(JoinedSource):
 
     Args:
         sources: a list of sources, such as `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, {uses:
-            stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled for itself.
+            stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled by itself.
         weights: a number for each source, its share relative to the sum. None: equal shares.
         until: `first_exhausted`: an epoch ends when a source has no item left. `all_exhausted`: it ends when every
             source has been read to its end; a source that ends sooner starts again, in a new order if it is shuffled.
@@ -223,7 +223,7 @@ class MixSource(JoinedSource):
     The length is the same in every epoch. Indices are computed, so no memory is used per item.
 
     If a source is a stream, so is the mix: the source's process reads all parts, the length is unknown, and a source is
-    exhausted when it has no item to give. A resume continues from the streams' states.
+    exhausted when it has no more items. A resume continues from the streams' states.
 
     >>> source = MixSource([["a"] * 6, ["b"] * 50], weights=[0.25, 0.75])
     >>> order = source.make_order(False)

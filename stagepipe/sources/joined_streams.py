@@ -247,7 +247,7 @@ class StreamReader:
         """Return the stream's state. Raises ValueError if it cannot be saved, after a warning with the reason."""
         state = self._position.take()
         if state is None:
-            raise ValueError(f"{self._place} gives no state that can be saved")
+            raise ValueError(f"{self._place} has no state that can be saved")
         return state
 
     def load_state(self, state: Any) -> None:
@@ -262,7 +262,7 @@ class StreamedPart:
         """Raises TypeError for an iterator."""
         if isinstance(source, Iterator):
             kind = type(source).__qualname__
-            raise TypeError(f"{place} is an iterator ({kind}), which can be read only once; give what creates it")
+            raise TypeError(f"{place} is an iterator ({kind}), which can be read only once; give a function or class")
         self.source = source
         self.place = place
 

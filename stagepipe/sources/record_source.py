@@ -55,6 +55,15 @@ class RecordSource(ABC):
 
     Args:
         shuffle: the order of an epoch, as `make_order` defines it. It does not change the meaning of an index.
+
+    >>> class Squares(RecordSource):
+    ...     def __len__(self):
+    ...         return 3
+    ...
+    ...     def read_records(self, indices):
+    ...         return [index * index for index in indices]
+    >>> list(Squares())
+    [0, 1, 4]
     """
 
     is_record_source: ClassVar = True

@@ -156,7 +156,7 @@ def repeat_request(request: Callable[[], _Answer], problem: str, repeat_s: float
                 hint = "check that the store answers, and start again"
                 raise OSError(f"{problem}: {times} in {spent_s:.0f} s, the last with {reason}; {hint}") from error
             if pause_s >= _LOGGED_PAUSE_S:
-                _log.warning("%s yet: request %d failed with %s; the next in %.1f s", problem, number, reason, pause_s)
+                _log.warning("%s: request %d failed with %s; retry in %.1f s", problem, number, reason, pause_s)
             time.sleep(pause_s)
     raise AssertionError("unreachable")
 

@@ -335,7 +335,7 @@ def _find_remote(pattern: str, label: str, storage_options: Mapping[str, Any]) -
             continue
         name = _make_url(pattern, file_system, path)
         if information.get("size") is None:
-            raise ValueError(f"{label}: {name}: the server does not tell its size; download the file first")
+            raise ValueError(f"{label}: {name}: the server does not report its size; download the file first")
         yield StoredFile(
             name=name,
             size=information["size"],
@@ -384,7 +384,7 @@ def _make_url(pattern: str, file_system: Any, path: str) -> str:
 
 def _describe_missing(pattern: str, label: str) -> str:
     if is_remote(pattern):
-        return f"{label}: no file matches {pattern!r}; check the path, and the rights of your account"
+        return f"{label}: no file matches {pattern!r}; check the path, and the permissions of your account"
     expanded = os.path.expanduser(pattern)  # noqa: PTH111 - a Path raises for a file `~x`
     if os.path.isdir(expanded):  # noqa: PTH112 - a Path raises for a name that is too long
         return f"{label}: {pattern!r} is a folder; write a pattern: {str(Path(pattern) / '*')!r}"

@@ -136,7 +136,7 @@ def _check_end(data: bytes, offset: int) -> None:
     if data[:_HEADER_BYTES].strip(b"\0"):
         raise tarfile.ReadError(f"a member's header ends early, at byte {offset}")
     if data.strip(b"\0"):
-        raise tarfile.ReadError(f"more data follows its end at byte {offset}; do not join tar files by `cat`")
+        raise tarfile.ReadError(f"more data follows its end at byte {offset}; do not join tar files with `cat`")
 
 
 def _iterate_members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, re.Match[str] | None]]:

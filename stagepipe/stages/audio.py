@@ -41,7 +41,7 @@ class DecodeAudio:
     Args:
         mono: return the mean of the channels, of shape (frames,). False: shape (frames, channels).
         start_s: the start of the part to read, in seconds.
-        duration_s: the seconds to read; None for all. A shorter file gives fewer samples.
+        duration_s: the seconds to read; None for all. A shorter file returns fewer samples.
         dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`, whose whole range stands for -1 to 1.
             `mono` needs a floating-point type.
         backend: the library that decodes: `soundfile`, or `torchcodec`, which `torchaudio.load` uses too. `torchcodec`
@@ -78,9 +78,9 @@ class DecodeAudio:
         check_choice(backend, _BACKENDS, "backend", "audio.Decode")
         check_choice(truncated, ("refuse", "keep"), "truncated", "audio.Decode")
         if backend == "torchcodec" and dtype != "float32":
-            raise ValueError(f"audio.Decode: torchcodec gives float32, not {dtype}; use `backend: soundfile`")
+            raise ValueError(f"audio.Decode: torchcodec returns float32, not {dtype}; use `backend: soundfile`")
         if mono and dtype.startswith("int"):
-            raise ValueError(f"audio.Decode: mono gives the mean of the channels, which is not {dtype}; use float32")
+            raise ValueError(f"audio.Decode: `mono` returns the mean of the channels, not {dtype}; use float32")
         if start_s < 0 or (duration_s is not None and duration_s <= 0):
             raise ValueError(f"audio.Decode: start_s is {start_s}, duration_s {duration_s}; give positive seconds")
         self.mono: Final = mono
@@ -150,8 +150,8 @@ def _require_ffmpeg() -> None:
     except (RuntimeError, ValueError, OSError) as error:
         if "Could not load libtorchcodec" in str(error):
             raise TargetError(
-                "audio.Decode: torchcodec finds no libraries of FFmpeg; install FFmpeg (`apt install ffmpeg`), or use "
-                "`backend: soundfile`"
+                "audio.Decode: torchcodec cannot find the FFmpeg libraries; install FFmpeg (`apt install ffmpeg`), or "
+                "use `backend: soundfile`"
             ) from None
 
 

@@ -159,7 +159,7 @@ def _make_rules(
         if value is not None:
             check_positive(value, name, "Batch")
     if pad_to is not None and pad_to_multiple_of is not None:
-        raise ValueError("Batch: `pad_to` gives the length, so `pad_to_multiple_of` has no effect; remove one")
+        raise ValueError("Batch: `pad_to` sets the length, so `pad_to_multiple_of` has no effect; remove one")
     if pad is None:
         if lengths or mask or pad_to is not None or pad_to_multiple_of is not None:
             raise ValueError("Batch: only padded fields have lengths and masks; set `pad`, for example `pad: 0`")

@@ -119,7 +119,7 @@ def choose_collate(collate_fn: Callable[[list[Any]], Any] | None) -> Callable[[l
         return collate_samples
     if not callable(collate_fn):
         class_name = type(collate_fn).__qualname__
-        raise TypeError(f"dataset: `collate_fn` gives {class_name}, which cannot be called; name a function")
+        raise TypeError(f"dataset: `collate_fn` is a {class_name}, which cannot be called; name a function")
     return collate_fn
 
 

@@ -226,5 +226,5 @@ def check_whole(source: str | io.BytesIO, stage: str, described: str) -> None:
     """Raise ValueError if a file ends before its structure says. `described` is the file's name in the message."""
     if cut := describe_cut(source):
         raise ValueError(
-            f"{stage}: {described} is cut: {cut}; fetch it again, or set `truncated: keep` to take what is there"
+            f"{stage}: {described} is cut: {cut}; fetch it again, or set `truncated: keep` to keep the rest"
         )

@@ -100,7 +100,7 @@ class DecodeImage:
         self.mode: Final = mode
         self.exif_orientation: Final = exif_orientation
         if backend == "torchcodec" and not exif_orientation:
-            raise ValueError("image.Decode: torchcodec turns every image as EXIF says; use another `backend`")
+            raise ValueError("image.Decode: torchcodec always applies the EXIF orientation; use another `backend`")
         self._decode: Final = getattr(self, f"_decode_with_{backend}")
         self.backend: Final = backend
         _import_backend(backend, "image.Decode")
@@ -135,9 +135,9 @@ class DecodeImage:
             flags |= cv2.IMREAD_IGNORE_ORIENTATION
         image = cv2.imdecode(buffer, flags)
         if image is None:
-            raise ValueError("no image format that OpenCV knows")
+            raise ValueError("OpenCV does not know this image format")
         if image.dtype != np.uint8:
-            raise ValueError(_describe_depth(f"the image is of {image.dtype}"))
+            raise ValueError(_describe_depth(f"the image has the dtype {image.dtype}"))
         return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if is_avif and self.mode == "RGB" else image  # type: ignore[no-any-return]
 
     def _decode_with_torchcodec(self, data: Any) -> np.ndarray:
@@ -359,9 +359,9 @@ def _check_opencv_depth(encoded: bytes, buffer: np.ndarray, *, turns: bool) -> N
     alpha, does not rotate AVIF (`turns`), and does not scale the values of a PGM to its maximum.
     """
     if encoded.startswith(_FLOAT_FORMATS):
-        raise ValueError(_describe_depth("the image has floating point"))
+        raise ValueError(_describe_depth("the image has floating-point values"))
     if turns and _AVIF_TURN.search(encoded, 0, _AVIF_HEADER_BYTES):
-        raise ValueError("OpenCV does not turn an AVIF; use `backend: pillow`")
+        raise ValueError("OpenCV does not rotate an AVIF; use `backend: pillow`")
     if (header := _PNM_HEADER.match(encoded)) and int(header[1]) not in _FULL_RANGES:
         raise ValueError(f"OpenCV does not scale the values of 0 to {int(header[1])}; use `backend: pillow`")
     if encoded.startswith(_TIFF_FORMATS):
@@ -373,7 +373,7 @@ def _check_opencv_tiff(buffer: np.ndarray) -> None:
 
     stored: Any = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
     if stored is not None and stored.dtype not in (np.uint8, np.uint16):
-        raise ValueError(_describe_depth(f"the image is of {stored.dtype}"))
+        raise ValueError(_describe_depth(f"the image has the dtype {stored.dtype}"))
     has_alpha = stored is not None and stored.ndim == max(_IMAGE_NDIMS) and stored.shape[-1] == max(_CHANNEL_COUNTS)
     if has_alpha and (stored[..., -1] != np.iinfo(stored.dtype).max).any():
         raise ValueError("OpenCV multiplies the colors of a TIFF by its alpha (RGBA); use `backend: pillow`")

@@ -133,8 +133,8 @@ def _read_turn(frame: Any) -> _Turn:
     across, down = (c, b) if swaps else (a, d)
     if any(abs(other) * _QUARTER_TOLERANCE > abs(across) for other in ((a, d) if swaps else (b, c))):
         raise ValueError(
-            f"video.DecodeClips: the display matrix turns the frames by {-frame.rotation} degrees; decode only files "
-            "that are turned by 90, 180 or 270"
+            f"video.DecodeClips: the display matrix rotates the frames by {-frame.rotation} degrees; decode only files "
+            "that are rotated by 90, 180 or 270"
         )
     return _Turn(swaps, upside_down=down < 0, mirrored=across < 0)
 

@@ -257,8 +257,8 @@ class _Run:
                 states[int(number)][name] = value
         if len(states) != len(self.loaders):
             raise UsageError(
-                f"the state is that of num_workers={len(states)}, found {len(self.loaders)}: a dataset that workers "
-                "split between them continues only with the same number; set it, or start without the state"
+                f"the state was saved with num_workers={len(states)}, found {len(self.loaders)}: a dataset that "
+                "workers split between them continues only with the same number; set it, or start without the state"
             )
         turns = list(map(int, saved[_TURNS_KEY].split()))
         for worker in turns:
@@ -510,8 +510,8 @@ class _Draws:
                 generator.set_state(state)
         if drawn.digest != saved["order"]:
             raise UsageError(
-                "the sampler does not give the order of this state again; give it the state that it had at the start "
-                "of that epoch (`set_epoch`, its own seed), or start without the state"
+                "the sampler does not repeat the order of this state; restore its state from the start of that epoch "
+                "(`set_epoch`, its own seed), or start without the state"
             )
         return drawn
 
@@ -521,7 +521,7 @@ class _Draws:
 
     @functools.cached_property
     def text(self) -> str:
-        """What a state holds of it. Accelerate asks for a state with each batch."""
+        """The part of it in a state. Accelerate asks for a state with each batch."""
         origin = {"generators": [base64.b64encode(state.numpy().tobytes()).decode() for state in self._generators]}
         return json.dumps({**origin, "kept_seed": self._kept_seed, "part": self.part, "order": self.digest})
 

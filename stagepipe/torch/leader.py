@@ -450,7 +450,7 @@ def _refuse_mixed_positions(requests: dict[int, EpochRequest]) -> None:
     epoch = min(request.epoch for request in requests.values())
     raise UsageError(
         f"the ranks resume epoch {epoch} at different positions (items received, by local rank: {rounds_done}); "
-        "with `order` set to `any` the items come in another order than before; save all ranks at the same step"
+        "with `order` set to `any` the items come in a different order than before; save all ranks at the same step"
     )
 
 

@@ -70,8 +70,8 @@ class RankChoice:
             )
         if self.origin is RankOrigin.LEFT_OUT and found[1] > 1:
             message = (
-                f"this process is {now}, and its loader yields all items; if each rank has such a loader, all train on "
-                "the same items: pass Loader(config, rank='auto') to take this rank's part, or rank=0, world_size=1 if "
+                f"this process is {now}, and its loader yields all items; if every rank does this, all train on the "
+                "same items: pass Loader(config, rank='auto') to take this rank's part, or rank=0, world_size=1 if "
                 "all items are wanted"
             )
             warn_user(message, UserWarning)

@@ -356,8 +356,8 @@ def make_refused_cells() -> list[Cell]:
         "TIFF RGBA of 16 bits": (lambda: write_tiff(RGBA_16, **_UNASSOCIATED), alpha),
         "PGM to 100": (lambda: write_pnm(b"P5", 100), "does not scale the values of 0 to 100"),
         "PPM to 1023": (lambda: write_pnm(b"P6", 1023), "does not scale the values of 0 to 1023"),
-        "TIFF of 12 bits": (write_12_bit_tiff, "no image format that OpenCV knows"),
-        "TGA RGB": (lambda: save(_RGB, "TGA"), "no image format that OpenCV knows"),
+        "TIFF of 12 bits": (write_12_bit_tiff, "OpenCV does not know this image format"),
+        "TGA RGB": (lambda: save(_RGB, "TGA"), "OpenCV does not know this image format"),
     }
     cells += [
         error_cell(f"{name}, backend opencv", note, lambda make=make: image.Decode(backend="opencv")(make()))
@@ -443,7 +443,7 @@ def make_orientation_cells() -> list[Cell]:
             ),
         ),
         error_cell(
-            "AVIF, orientation 6, backend opencv", "OpenCV does not turn an AVIF",
+            "AVIF, orientation 6, backend opencv", "OpenCV does not rotate an AVIF",
             lambda: image.Decode(backend="opencv")(save(_RGB, "AVIF", exif=exif(6))), group=group,
         ),
     ]  # fmt: skip

@@ -453,7 +453,7 @@ def make_video_cells() -> list[Cell]:
         ),
         Cell(
             group=group, case="display matrix, 37 degrees", library="-", outcome="error",
-            note="the display matrix turns the frames by 36 degrees",
+            note="the display matrix rotates the frames by 36 degrees",
             ours=lambda folder: decode(write_marked(0.8, 0.6, -0.6, 0.8)),
         ),
         Cell(

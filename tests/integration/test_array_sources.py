@@ -84,7 +84,10 @@ def test_npy_refuses_arrays_that_it_cannot_map(tmp_path):
     with pytest.raises(ValueError, match=r"one\.npy holds a single float32, which has no rows"):
         len(NpySource(str(tmp_path / "one.npy")))
     for name in ("objects", "text"):
-        with pytest.raises(ValueError, match=rf"npy: .*{name}\.npy: .*give files that `numpy\.save` wrote"):
+        with pytest.raises(
+            ValueError,
+            match=rf"npy: .*{name}\.npy: .*give files of numbers or fixed-length strings that `numpy\.save` wrote",
+        ):
             len(NpySource(str(tmp_path / f"{name}.npy")))
     with pytest.raises(ValueError, match="cannot be memory-mapped; download it first"):
         NpySource("s3://bucket/a.npy")

@@ -260,7 +260,7 @@ def test_a_coroutine_that_nothing_awaits_is_named():
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_an_async_function_that_the_source_does_not_show_is_refused(inline):
-    with pytest.raises(RunError, match="gives an async function, but its source does not show that"):
+    with pytest.raises(RunError, match="returns an async function, but its source code does not show that"):
         outputs(pipeline(stage(f"{STAGES}.hidden", name="work")), inline=inline)
 
 

@@ -87,7 +87,7 @@ def test_its_outputs_are_counted(inline):
     "name,words",
     [
         ("WithoutFlush", "`is_permutation`, `items_per_output`, `drop_last`, `flush`, `finish`, `clear`; subclass"),
-        ("HiddenPairs", "order point, but its source does not show that; write `order_point = True` in the class"),
+        ("HiddenPairs", "order point, but its source code does not show that; set `order_point = True` in the class"),
     ],
 )
 def test_an_order_point_with_a_mistake_is_refused_at_the_start(name, words, inline):

@@ -50,7 +50,7 @@ def test_workers_move_to_the_stage_that_becomes_slow(tmp_path):
         write_ms(tmp_path / "second", 30)
         iterate_until(items, lambda: any(c.stage == "second" and c.workers == MOST_WORKERS for c in changes))
         first = changes[0]
-        assert "second limits: its worker is busy" in first.cause.reason
+        assert "second limits the run: its worker is busy" in first.cause.reason
         assert first.cause.gain > 0.5
         assert not any(change.failure for change in get_changes(running))
 

@@ -141,5 +141,5 @@ class SameGenerator:
 def test_a_second_epoch_of_the_same_generator_is_refused_and_not_empty(make, inline):
     with make().open(inline=inline) as pipeline:
         assert len(list(pipeline)) in {3, 5}
-        with pytest.raises(StagepipeError, match=r"gives the same generator for each epoch.*return a new one"):
+        with pytest.raises(StagepipeError, match=r"returns the same generator in each epoch.*return a new one"):
             list(pipeline)

@@ -192,8 +192,8 @@ class Reservation:
             sleep(random.SystemRandom().uniform(0, max_pause_s))  # not the generator that the user seeds
         parts = [f"{name}: {count} x {_describe(bundle)}" for name, bundle, count in missing]
         raise RunError(
-            f"engine: ray: there is no room for {', '.join(parts)}: another job took what was free, or no node has "
-            "enough for one worker; run it again when that job has ended, or set fewer `workers` or smaller `resources`"
+            f"engine: ray: there is no room for {', '.join(parts)}: another job took the free resources, or no node "
+            "has enough for one worker; run it again after that job, or set fewer `workers` or smaller `resources`"
         )
 
     def _try_to_reserve(

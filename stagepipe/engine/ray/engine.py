@@ -68,8 +68,8 @@ class RayEngine(Engine):
         options = request.spec.engine.options
         if options.get("inside") is not None:
             raise UsageError(
-                "engine: ray, inside: local: a pipeline on each node runs to the sinks of the config, so no items come "
-                "to this process; use `stagepipe run`, or a Loader with the rank of each training process"
+                "engine: ray, inside: local: each node runs its own pipeline into the sinks of the config, so this "
+                "process gets no items; use `stagepipe run`, or a Loader with the rank of each training process"
             )
         return RayRun(request.plan, options.get("address"), find_cpu_costs(request.spec, request.plan))
 

@@ -100,7 +100,7 @@ def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], di
     >>> describe_shortage([left, lost], {"a", "b"}, [])
     ''
     >>> describe_shortage([left, lost], {"a", "b"}, ["resize"]).partition(";")[0]
-    'engine: ray: a node was lost (10.0.0.2), and the others, of 2 CPUs in all, have no room for its workers of resize'
+    'engine: ray: a node was lost (10.0.0.2), and the others, with 2 CPUs, have no room for its workers of resize'
     """
     lost = [node for node in nodes if not node["Alive"] and node["NodeID"] in first_nodes]
     if not lost or not displaced:
@@ -108,7 +108,7 @@ def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], di
     cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"])
     names = ", ".join(str(node["NodeManagerAddress"]) for node in lost)
     return (
-        f"engine: ray: a node was lost ({names}), and the others, of {cpus:g} CPUs in all, have no room for its "
+        f"engine: ray: a node was lost ({names}), and the others, with {cpus:g} CPUs, have no room for its "
         f"workers of {', '.join(displaced)}; run it with fewer `workers`, or with smaller `resources`: --resume "
         "continues after the written items"
     )

@@ -223,7 +223,7 @@ def measure_boxes(report: Report) -> list[Box]:
     has_sink = any(stage.kind == "sink" for stage in report.stages)
     if not has_sink or report.verdict.kind == "consumer":
         consumer = report.consumer
-        note = "takes what comes out" if consumer.name == CONSUMER else "in the calling process"
+        note = "takes the output" if consumer.name == CONSUMER else "in the calling process"
         boxes.append(Box(consumer.name, note, [(consumer.name, consumer.busy_ns / max(report.run.items_in, 1))]))
     return boxes
 
@@ -244,7 +244,7 @@ def draw_pipeline(report: Report) -> Markup:
     if limit is longest and verdict.kind not in _TAGS:
         note += "The longest bar limits the rate."
     else:
-        note += "The longest bar has the most work; the verdict says what else held this run up."
+        note += "The longest bar has the most work; the verdict names the limit of this run."
     flow = "flow tight" if len(boxes) > _MAX_ROOMY_BOXES else "flow"
     return element("div", element("ol", *drawn, class_=flow), element("p", note, class_="note"))
 
@@ -334,15 +334,15 @@ _TRANSPORTS: Final = {
 }
 
 _HOP_WORDS: Final = {
-    "hop": "the way of the items from one process to the next",
-    "message": "what one write of it carries: usually one item",
+    "hop": "the way from one process to the next",
+    "message": "the content of one write: usually one item",
     "call": "fused stages share a process: no message, a function call",
     "pipe": "all bytes go through a pipe: best for small items",
     "shared memory": "large arrays are written to memory that both processes see, and read there without a copy",
     "cost": "the time to send and to receive a message: encode, copy, send, receive, decode. p50 is the median; "
     "one message in a hundred takes p99 or longer",
-    "queue": "how long a message waits until it is read: long before the bottleneck, and no cost",
-    "saved": "in the whole run, against the other way, by this machine's calibration",
+    "queue": "the time until a message is read: it is longest before the bottleneck, and is no cost",
+    "saved": "in the whole run, compared with the other way, by this machine's calibration",
     "encode, decode": "pickling and unpickling, without large arrays",
     "copy": "large arrays into shared memory",
     "pack wait, send wait": "waiting for the small items that share a packet, and for room in the pipe; no cost",
@@ -357,7 +357,7 @@ def make_summary(report: Report) -> Markup:
         lines = run.error.strip().splitlines() or [""]
         parts.append(element("p", element("b", "The run failed: "), lines[0][:_MAX_TITLE_CHARACTERS]))
         if len(lines) > 1:
-            parts.append(fold("The whole error", element("pre", run.error[-_MAX_TRACE_CHARACTERS:])))
+            parts.append(fold("The full error", element("pre", run.error[-_MAX_TRACE_CHARACTERS:])))
         parts = [element("div", *parts, class_="failure", role="alert")]
     parts.append(element("dl", *_make_figures(report), class_="figures"))
     estimate = next((row for row in report.what_if if verdict.fix and " ".join(row.overrides) == verdict.fix), None)
@@ -460,7 +460,7 @@ def _make_what_if(report: Report) -> list[Markup]:
     unit = "items/s" if report.run.samples_per_s else f"{report.run.rate_unit}/s"
 
     now = f"now {format_rate(report.run.items_per_s)} {unit}"
-    caption = f"Each change by itself, from the costs that this run measured: {now}"
+    caption = f"Each change separately, estimated from the costs of this run: {now}"
     parts = []
     if offered:
         rows = [_make_estimate(row, format_gain(row.gain_low) if row.gain_low else "") for row in offered]
@@ -511,7 +511,7 @@ def _make_worker_changes(report: Report) -> list[Markup]:
         for change in changes[:_MAX_EVENTS]
     ]
     heading = ("after", "stage", "workers", "why", "took", "gain expected", "measured")
-    caption = "Workers that stages got or gave up. Measured: the rate of the stage some seconds after, against before"
+    caption = "Workers that stages gained or lost. Measured: the gain of the stage's rate a few seconds later"
     made = [table(heading, rows, caption=caption, text=(0, 1, 2, 3))] if rows else []
     return [*made, *_make_rest_note(len(changes))]
 

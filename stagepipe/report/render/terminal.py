@@ -433,7 +433,7 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     for hop in comparison.hops:
         _add_row(table, hop._replace(name=f"{hop.name}, cost p50"), format_ns)
     notes = [Text(f"Note: {note}") for note in comparison.notes]
-    scope = Text("The noise of single stages and hops cannot be told from one run each.")
+    scope = Text("One run each does not show the noise of single stages and hops.")
     return Group(table, *notes, scope, Text(comparison.sentence))
 
 

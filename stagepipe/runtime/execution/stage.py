@@ -323,8 +323,8 @@ class StageRunner:
             return target
         if self.event_loop is None:
             raise TargetError(
-                f"`{self.plan.target.label}` gives an async function, but its source does not show that; name an "
-                "`async def`, or a class whose `__call__` is one, in `uses`"
+                f"`{self.plan.target.label}` returns an async function, but its source code does not show "
+                "that; in `uses`, name an `async def`, or a class whose `__call__` is one"
             )
         self._async_target = target
         return self.event_loop.wrap(target)
@@ -343,8 +343,8 @@ class StageRunner:
         """The target, checked to be callable."""
         if declares_order_point(self.target):
             message = (
-                f"`{self.plan.target.label}` gives an order point, but its source does not show that; write "
-                "`order_point = True` in the class, and name the class itself in `uses`"
+                f"`{self.plan.target.label}` returns an order point, but its source code does not show that; "
+                "set `order_point = True` in the class, and name the class itself in `uses`"
             )
             raise TargetError(message)
         return require_callable(self.target, self.plan.target.uses)

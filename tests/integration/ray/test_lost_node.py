@@ -91,7 +91,7 @@ def test_a_loss_after_which_the_cpus_do_not_suffice_ends_by_name_and_a_resume_go
         process, err = lose_a_node(cluster, tmp_path, 1, working=1)
         assert process.returncode == 1, err
         assert re.search(
-            r"engine: ray: a node was lost \(.*\), and the others, of 1 CPUs .* workers of extract", err
+            r"engine: ray: a node was lost \(.*\), and the others, with 1 CPUs .* workers of extract", err
         ), err
         assert "--resume" in err, err
         assert "Traceback" not in err, err

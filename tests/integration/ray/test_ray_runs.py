@@ -70,7 +70,7 @@ def test_cpus_that_another_job_takes_in_between_end_the_start_by_name_and_are_no
     shares = divide_cpus(processes, total=2, free=2, nodes=[2])
     other = local_ray.remote(num_cpus=1)(sleep_long).remote()
     wait_for_cpus(local_ray, lambda cpus: cpus <= 1)
-    with pytest.raises(RunError, match=r"there is no room for .*: 1 x 1 CPU: another job took what was free"):
+    with pytest.raises(RunError, match=r"there is no room for .*: 1 x 1 CPU: another job took the free resources"):
         Reservation(processes, shares)
     wait_for_cpus(local_ray, lambda cpus: cpus == 1)
     local_ray.cancel(other, force=True)

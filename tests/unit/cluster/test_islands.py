@@ -138,7 +138,7 @@ def test_a_resume_without_a_journal_is_refused_before_anything_starts(config, mo
 )
 def test_the_error_of_a_lost_node_offers_a_resume_where_there_is_one(can_resume, way_out):
     results = [IslandResult(rank=0, node="10.0.0.1:1"), LOST]
-    with pytest.raises(RunError, match=rf"was lost\nthe other islands \(1\) ran to the end; .*{way_out}"):
+    with pytest.raises(RunError, match=rf"was lost\nthe other islands \(1\) have finished; .*{way_out}"):
         _raise_errors(results, can_resume=can_resume)
 
 
@@ -188,5 +188,5 @@ def test_islands_that_read_other_data_are_named():
         with pytest.raises(RunError, match=rf"different data on each node: {difference} 10.0.0.1:1"):
             _Sources(islands).compare(_Answers(), islands)
     islands = [same[0], island(1, SourceIdentity(2, describe_files(["a", "c"], [1, 2], [0, 0])))]
-    with pytest.raises(RunError, match=r"files with other names or sizes on node 10.0.0.0:1 than on node 10.0.0.1:1"):
+    with pytest.raises(RunError, match=r"files with different names or sizes on nodes 10.0.0.0:1 and 10.0.0.1:1"):
         _Sources(islands).compare(_Answers(), islands)

@@ -114,7 +114,7 @@ def test_the_next_run_takes_the_costs_of_this_one_and_says_when_they_were_measur
     assert list_processes(second) == list_processes(first)
     *lines, note = second.explain_auto_workers()
     assert tuple(lines) == first.explain_auto_workers()
-    assert re.fullmatch(r"auto: by the costs that were measured at \d\d:\d\d; `stagepipe plan` measures .*", note)
+    assert re.fullmatch(r"auto: from the costs measured at \d\d:\d\d; `stagepipe plan` measures .*", note)
 
 
 def test_kept_costs_fit_the_machine_as_it_is_now(monkeypatch):
@@ -130,9 +130,9 @@ def test_a_forecast_measures_again_and_the_next_run_takes_its_costs():
     config = pipeline(stage("double", workers="auto"), source=64)
     _ = Pipeline(config).explain_auto_workers()
     running = Pipeline(config)
-    assert running.explain_auto_workers()[-1].startswith("auto: by the costs")
-    assert not any(line.startswith("auto: by the costs") for line in running.forecast().auto_workers)
-    assert Pipeline(config).explain_auto_workers()[-1].startswith("auto: by the costs")
+    assert running.explain_auto_workers()[-1].startswith("auto: from the costs")
+    assert not any(line.startswith("auto: from the costs") for line in running.forecast().auto_workers)
+    assert Pipeline(config).explain_auto_workers()[-1].startswith("auto: from the costs")
 
 
 def test_a_probe_without_a_result_is_not_kept():

@@ -220,7 +220,7 @@ DAMAGED = {
     "a surrogate": (damage(config="\ud800"), "`config` is damaged"),
     "a version that is no number": (damage(version=[1]), r"version \[1\], expected version 1"),
     "a version that is a bool": (damage(version=True), "version True"),
-    "a key that is no text": ({**{k: v for k, v in damage().items() if k != "rank0"}, 3: 4}, "is of no rank"),
+    "a key that is no text": ({**{k: v for k, v in damage().items() if k != "rank0"}, 3: 4}, "has no rank"),
     "a list of no states": ([1], "found int"),
     "an empty list": ([], "found keys"),
     "a world size as text": (damage(world_size="2"), "`world_size` is '2'"),

@@ -238,7 +238,7 @@ def test_too_few_items_give_no_forecast():
     probed = record(stage_record("source", 10), hops=())
     assert find_missing_items(probed) == ""
     assert "too few items" in find_missing_items(replace(probed, items_in=3))
-    assert "time was over after 3 items" in find_missing_items(replace(probed, items_in=3, status="failed"))
+    assert "ran out of time after 3 items" in find_missing_items(replace(probed, items_in=3, status="failed"))
 
 
 def test_items_that_a_probe_leaves_on_their_way_do_not_lower_the_cost():

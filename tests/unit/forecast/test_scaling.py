@@ -41,7 +41,7 @@ def test_workers_are_added_where_the_run_is_limited_until_the_bounds():
     simulation.run_until(30)
     assert simulation.workers == (2, 6, 1)
     first = simulation.changes[0].decision
-    assert first.reason == "stage2 limits: its worker is busy 100 % of the time; a second one brings +100 %"
+    assert first.reason == "stage2 limits the run: its worker is busy 100 % of the time; a second one brings +100 %"
     assert first.gain == pytest.approx(1.0, abs=0.05)
 
 
@@ -169,7 +169,7 @@ def test_stage_that_waits_makes_room_in_memory_for_the_one_that_limits():
     before = len(simulation.changes)
     simulation.stages[1].item_ms, simulation.stages[2].item_ms = 10, 200
     simulation.run_until(120)
-    assert "limits and needs the memory" in simulation.changes[before].decision.reason
+    assert "limits the run and needs the memory" in simulation.changes[before].decision.reason
     assert simulation.workers[1] > simulation.workers[0]
     assert sum(simulation.workers) <= 7  # GiB of 8
 

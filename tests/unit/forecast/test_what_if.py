@@ -51,7 +51,10 @@ def test_one_more_worker_goes_to_the_limit_until_the_next_stage_is_one():
 
 @pytest.mark.parametrize(
     "most, override, reason",
-    [(1, "stages.slow.workers=1-2", ""), (8, "stages.slow.workers=1-2", "the run itself gives slow workers, up to 8")],
+    [
+        (1, "stages.slow.workers=1-2", ""),
+        (8, "stages.slow.workers=1-2", "the run itself adds workers to slow, up to 8"),
+    ],
 )
 def test_workers_that_follow_the_work_get_wider_bounds_and_are_left_to_the_run_within_them(most, override, reason):
     slow = replace(worker("slow", 9000), min_workers=1, max_workers=most)

@@ -84,7 +84,7 @@ def test_other_programs_can_fill_the_machine(slow_decode):
     verdict = judge(slow_decode(cpus=8, other_cpus=7.0))
     assert verdict.fix == ""
     assert (verdict.kind, verdict.limited_by) == ("machine", "other programs")
-    assert verdict.sentence == "Other programs take the CPUs: 7.0 of 8 CPUs; the run had 1.1."
+    assert verdict.sentence == "Other programs use 7.0 of 8 CPUs; this run used 1.1."
 
 
 def test_other_programs_are_the_limit_only_of_a_run_that_waits_for_cpus(make):
@@ -359,7 +359,7 @@ def test_a_long_run_is_judged_despite_a_long_start(make):
     source = make.replace(make.stage("source", blocked=0.8), wall_ns=70 * second, blocked_ns=69 * second)
     verdict = judge(make.record(source, slow, wall_ns=70 * second, first_item_ns=60 * second))
     assert (verdict.kind, verdict.limited_by, verdict.fix) == ("startup", "detect", "stages.detect.workers=4")
-    assert "After it: detect is the bottleneck" in verdict.sentence
+    assert "After start-up: detect is the bottleneck" in verdict.sentence
 
 
 def test_confidence_is_never_above_its_maximum(make, slow_decode):
@@ -447,7 +447,7 @@ def test_a_restart_costs_the_items_since_the_last_part_and_not_the_whole_part(ma
     assert compute_lost_ns(record) == 2 * make.second
     verdict = judge(record)
     assert verdict.limited_by == "work"
-    assert "a smaller `part_items` makes them fewer" in verdict.advice
+    assert "a smaller `part_items` makes that cheaper" in verdict.advice
 
 
 def test_sums_over_workers_are_divided_by_their_mean_number(make):
@@ -485,7 +485,7 @@ def test_a_stage_that_shares_the_limit_is_left_to_the_run_if_its_workers_follow_
     scaled = make.replace(stages[1], min_workers=1, max_workers=8)
     verdict = judge(make.record(make.stage("source", busy=0.05, blocked=0.9), stages[0], scaled))
     assert verdict.fix == "stages.decode.workers=4"
-    assert "The run itself gives detect more workers where that pays, up to 8." in verdict.advice
+    assert "The run itself adds workers to detect where that pays, up to 8." in verdict.advice
 
 
 @pytest.mark.parametrize("kind, fix", [("fuse", "stages.decode.workers=1-16"), ("workers", "")])

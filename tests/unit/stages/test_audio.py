@@ -99,7 +99,7 @@ def test_values_that_are_not_recordings_are_refused():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: audio.Decode(dtype="int16"), "mono gives the mean of the channels, which is not int16"),
+        (lambda: audio.Decode(dtype="int16"), "`mono` returns the mean of the channels, not int16"),
         (lambda: audio.Decode(duration_s=0), "give positive seconds"),
         (lambda: audio.Resample(0), "rate is 0; give a whole number of at least 1"),
         (lambda: audio.Resample(8_000, quality="best"), "quality is 'best'; give one of quick"),
@@ -171,10 +171,10 @@ def test_torchcodec_and_soundfile_decode_the_same_samples(tmp_path):
 def test_torchcodec_without_ffmpeg_names_the_package_to_install():
     if ctypes.util.find_library("avutil"):
         pytest.skip("FFmpeg is installed")
-    with pytest.raises(TargetError, match="torchcodec finds no libraries of FFmpeg; install FFmpeg"):
+    with pytest.raises(TargetError, match="torchcodec cannot find the FFmpeg libraries; install FFmpeg"):
         audio.Decode(backend="torchcodec")
 
 
 def test_torchcodec_gives_only_float32():
-    with pytest.raises(ValueError, match="torchcodec gives float32, not int16; use `backend: soundfile`"):
+    with pytest.raises(ValueError, match="torchcodec returns float32, not int16; use `backend: soundfile`"):
         audio.Decode(backend="torchcodec", mono=False, dtype="int16")

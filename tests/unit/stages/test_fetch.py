@@ -61,7 +61,7 @@ def test_an_empty_list_of_indices_is_refused():
 
 
 def test_a_collate_fn_that_cannot_be_called_is_refused():
-    with pytest.raises(TypeError, match="`collate_fn` gives list, which cannot be called"):
+    with pytest.raises(TypeError, match="`collate_fn` is a list, which cannot be called"):
         Fetch(Rows(), batched=True, collate_fn=[])  # type: ignore[arg-type]
 
 

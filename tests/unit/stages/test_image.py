@@ -107,7 +107,7 @@ def test_opencv_refuses_an_avif_that_it_would_not_turn():
     data = encode(smooth(), "AVIF", exif=exif)
     assert image.Decode()(data).shape == (40, 24, 3)
     assert image.Decode(backend="opencv", exif_orientation=False)(data).shape == (24, 40, 3)
-    with pytest.raises(ValueError, match="OpenCV does not turn an AVIF; use `backend: pillow`"):
+    with pytest.raises(ValueError, match="OpenCV does not rotate an AVIF; use `backend: pillow`"):
         image.Decode(backend="opencv")(data)
 
 
@@ -123,7 +123,7 @@ def test_torchcodec_turns_as_exif_says_and_takes_no_other_wish():
     data = encode(smooth(), "JPEG", exif=exif)
     turned = image.Decode(backend="torchcodec")(data)
     assert np.abs(turned.astype(int) - image.Decode()(data)).max() <= 3
-    with pytest.raises(ValueError, match="torchcodec turns every image as EXIF says; use another `backend`"):
+    with pytest.raises(ValueError, match="torchcodec always applies the EXIF orientation; use another `backend`"):
         image.Decode(backend="torchcodec", exif_orientation=False)
 
 

@@ -116,7 +116,7 @@ def test_the_size_is_that_of_the_upright_frames(marked_video):
 
 def test_a_turn_by_another_angle_is_refused(marked_video):
     slanted = turn(marked_video, *(round(ONE * number) for number in (0.8, 0.6, -0.6, 0.8)))
-    with pytest.raises(ValueError, match="turns the frames by 36 degrees; decode only files that are turned by 90"):
+    with pytest.raises(ValueError, match="rotates the frames by 36 degrees; decode only files that are rotated by 90"):
         list(DecodeClips(frames=2)(slanted))
 
 

@@ -168,7 +168,7 @@ def test_a_state_of_other_workers_of_a_stream_is_refused():
     next(batches)
     other = DataLoader(Lengths(), num_workers=1)
     other.load_state_dict(loader.state_dict())
-    with pytest.raises(UsageError, match="the state is that of num_workers=2, found 1"):
+    with pytest.raises(UsageError, match="the state was saved with num_workers=2, found 1"):
         iter(other)
 
 
@@ -362,7 +362,7 @@ def test_a_state_of_another_order_is_refused():
     next(iter(loader))
     resumed = DataLoader(Images(29), batch_size=4, shuffle=True)
     resumed.load_state_dict(loader.state_dict())
-    with pytest.raises(UsageError, match="does not give the order of this state"):
+    with pytest.raises(UsageError, match="does not repeat the order of this state"):
         iter(resumed)
 
 

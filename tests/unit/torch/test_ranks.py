@@ -77,7 +77,7 @@ def test_a_rank_resumes_only_from_its_own_state():
         loader.load_state_dict(state)
         assert [plain(item) for item in loader] == rest
     with pytest.raises(
-        UsageError, match=r"this state is of rank1, but this is rank0; load the state that this rank saved"
+        UsageError, match=r"this state has rank1, but this is rank0; load the state that this rank saved"
     ):
         Loader(config, rank=0, world_size=2, even="drop").load_state_dict(state)
     with pytest.raises(UsageError, match=r"world_size: saved 2, now 4"):

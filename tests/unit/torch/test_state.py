@@ -69,7 +69,7 @@ def test_long_arguments_are_distinguished_and_the_state_stays_small():
 
 @pytest.mark.parametrize("wrong", [{}, {"epoch": 3}, "state", None])
 def test_an_invalid_state_is_refused(wrong):
-    with pytest.raises(UsageError, match="pass what state_dict"):
+    with pytest.raises(UsageError, match="pass the return value of state_dict"):
         Loader(CONFIG).load_state_dict(wrong)
 
 

@@ -59,7 +59,7 @@ def test_a_loss_that_leaves_too_little_room_ends_the_execution_by_name(nodes):
         wait_for_end(ended)
     assert ended == [True]
     with pytest.raises(
-        RunError, match=r"a node was lost \(host-b\), and the others, of 2 CPUs in all, have no room for .*resize"
+        RunError, match=r"a node was lost \(host-b\), and the others, with 2 CPUs, have no room for .*resize"
     ):
         watch.raise_if_short()
 

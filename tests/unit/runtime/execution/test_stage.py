@@ -85,7 +85,7 @@ def test_predicates_by_path_as_objects_and_with_arguments():
 
 
 def test_a_predicate_must_be_callable():
-    with pytest.raises(TargetError, match=r"`tests.support.routed_stages.ARRAY_BYTES` gives an object of type int"):
+    with pytest.raises(TargetError, match=r"`tests.support.routed_stages.ARRAY_BYTES` creates an object of type int"):
         build_predicate(Target("tests.support.routed_stages.ARRAY_BYTES"), None)
 
 
