@@ -188,10 +188,10 @@ WITHOUT_RANGE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "TIFF I, uint32": (lambda: write_tiff(GREY_16.astype(np.uint32) << 16), "of mode I, whose values", "uint32"),
     "TIFF I, int16": (lambda: write_tiff((GREY_16 >> 1).astype(np.int16)), "signed integers (Pillow's mode I", "int16"),
     "TIFF L, int8": (lambda: write_tiff((GREY >> 1).astype(np.int8)), "signed integers (Pillow's mode L)", "int8"),
-    "TIFF F": (lambda: write_tiff(GREY.astype(np.float32)), "of mode F, whose values do not fit bits hold", "float32"),
+    "TIFF F": (lambda: write_tiff(GREY.astype(np.float32)), "of mode F, whose values do not fit", "float32"),
     "TIFF of float64": (lambda: write_tiff(GREY.astype(np.float64)), "cannot identify image file", "float64"),
-    "PFM": (lambda: encode_with_opencv(".pfm", GREY.astype(np.float32)), "of mode F, whose values", "floating point"),
-    "Radiance": (lambda: encode_with_opencv(".hdr", RGB / np.float32(255)), "cannot identify image", "floating point"),
+    "PFM": (lambda: encode_with_opencv(".pfm", GREY.astype(np.float32)), "of mode F, whose values", "floating-point"),
+    "Radiance": (lambda: encode_with_opencv(".hdr", RGB / np.float32(255)), "cannot identify image", "floating-point"),
 }
 
 
