@@ -20,6 +20,7 @@ from stagepipe.config import PythonCall, write_yaml
 from stagepipe.core import (
     ASYNC_GENERATOR_MESSAGE,
     FILE_MODULE_PREFIX,
+    SCRIPT_MODULES,
     Deferred,
     UsageError,
     find_import_path,
@@ -236,7 +237,7 @@ class _CallWriter:
         label = format_argument(value)
         if isinstance(value, functools.partial):
             raise self._refuse(place, f"a config cannot hold `{label}`; write a function")
-        if getattr(value, "__module__", None) == "__main__":
+        if getattr(value, "__module__", None) in SCRIPT_MODULES:
             raise self._refuse(
                 place, f"`{label}` is in the running script, which workers do not import; {_MODULE_HINT}"
             )
@@ -269,5 +270,5 @@ def _find_path(value: Any) -> str | None:
 def _find_module(value: object, name: str) -> str:
     """Return the loaded module of a value without `__module__`, such as `cv2.imdecode`, or ""."""
     return next(
-        (module for module in list(sys.modules) if module != "__main__" and has_object(module, name, value)), ""
+        (module for module in list(sys.modules) if module not in SCRIPT_MODULES and has_object(module, name, value)), ""
     )

@@ -48,6 +48,7 @@ from stagepipe.core.errors import (
 )
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
+    SCRIPT_MODULES,
     TargetError,
     add_import_path,
     closest_file_name,
@@ -169,6 +170,7 @@ __all__ = [
     "MAX_ITEM_NUMBER",
     "MISSING",
     "PACKAGE_DIR",
+    "SCRIPT_MODULES",
     "SKIP",
     "VERSION",
     "WRAPPED_SAMPLER_ATTRIBUTES",

@@ -339,6 +339,8 @@ def get_recorded_module(module: str, name: str) -> str:
     return module if place is None else f"stagepipe.{place}"
 
 
+SCRIPT_MODULES: Final = frozenset({"__main__", "__mp_main__"})
+"""Names of the running script or notebook: the second in a process that `multiprocessing` has spawned."""
 _PACKAGE_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _OWN_ROOT = __name__.partition(".")[0]
 
@@ -352,7 +354,7 @@ def is_installed(module_name: str) -> bool:
     root = module_name.partition(".")[0]
     if root in sys.stdlib_module_names or root == _OWN_ROOT:
         return True
-    if root in {"__main__", "__mp_main__"}:  # the script; its file may belong to an installed command
+    if root in SCRIPT_MODULES:  # its file may belong to an installed command
         return False
     module = sys.modules.get(module_name) or sys.modules.get(root)
     file = str(getattr(module, "__file__", None) or "")

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stagepipe.core import get_recorded_module, is_installed, is_tensor
+from stagepipe.core import SCRIPT_MODULES, get_recorded_module, is_installed, is_tensor
 from stagepipe.fingerprint.model import (
     MAX_TEXT_CHARS,
     Build,
@@ -50,7 +50,7 @@ def is_importable(definition: Any) -> bool:
     >>> is_importable(json.dumps), is_importable(lambda: 0)
     (True, False)
     """
-    if definition.__module__ in {None, "__main__"}:
+    if definition.__module__ is None or definition.__module__ in SCRIPT_MODULES:
         return False
     found: Any = sys.modules.get(definition.__module__)
     for name in definition.__qualname__.split("."):

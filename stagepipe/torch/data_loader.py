@@ -29,7 +29,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from stagepipe.api import Pipeline
 from stagepipe.config import load
-from stagepipe.core import RunError, UsageError, WorkerIdentity, saves_state
+from stagepipe.core import SCRIPT_MODULES, RunError, UsageError, WorkerIdentity, saves_state
 from stagepipe.engine import EpochCancelledError
 from stagepipe.report import LiveRun, Report
 from stagepipe.sources import DrawnOrder, StatefulWorkerStream, WorkerStream
@@ -424,7 +424,7 @@ def _find_modules(values: Sequence[Any]) -> set[str]:
         module = value.__name__ if isinstance(value, ModuleType) else named.__module__
         if module and module.partition(".")[0] not in _HAVE_ALREADY and _has_file(module):
             found.add(module)
-        queue += _list_parts(value, is_by_value=module == "__main__")
+        queue += _list_parts(value, is_by_value=module in SCRIPT_MODULES)
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import cloudpickle
 
+from stagepipe.core import SCRIPT_MODULES
 from stagepipe.plan import Plan
 from stagepipe.spec import Target
 from stagepipe.transport import reduce_storage
@@ -48,16 +49,19 @@ class MainObjectPickler(_CodePickler):
 
     def __init__(self, file: Any, **options: Any) -> None:
         super().__init__(file, protocol=5, **options)
+        script = sys.modules["__main__"]
+        if script.__name__ == "__mp_main__":  # cloudpickle would send its objects by name
+            cloudpickle.register_pickle_by_value(script)
         self.main_objects: dict[str, Any] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         """Record a class or a function of `__main__`, and the class in which it is defined."""
-        if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
+        if isinstance(obj, type | FunctionType) and obj.__module__ in SCRIPT_MODULES:
             found: Any = sys.modules["__main__"]
             found_objects: dict[str, Any] = {}
             for part in obj.__qualname__.split("."):
                 found = vars(found).get(part)
-                if not isinstance(found, type | FunctionType) or found.__module__ != "__main__":
+                if not isinstance(found, type | FunctionType) or found.__module__ not in SCRIPT_MODULES:
                     break
                 found_objects[found.__qualname__] = found
             if found is obj:
@@ -119,7 +123,7 @@ def pickle_main_objects(plan: Plan) -> Mapping[str, bytes]:
 
 def _has_classes() -> bool:
     """Whether the script or notebook defines a class."""
-    return any(isinstance(value, type) and value.__module__ == "__main__" for value in _main_values())
+    return any(isinstance(value, type) and value.__module__ in SCRIPT_MODULES for value in _main_values())
 
 
 def _main_values() -> list[Any]:

@@ -15,7 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stagepipe.core import WorkerIdentity, add_import_path, apply_warning_filters, leave_signals_to_caller, stage_locals
+from stagepipe.core import (
+    SCRIPT_MODULES,
+    WorkerIdentity,
+    add_import_path,
+    apply_warning_filters,
+    leave_signals_to_caller,
+    stage_locals,
+)
 from stagepipe.plan import ProcessRole
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import (
@@ -32,6 +39,7 @@ from stagepipe.runtime.worker.loop import Worker, exit_if_cuda_is_broken, limit_
 def install_main_objects(main_objects: Mapping[str, Any], pickles: Mapping[str, bytes]) -> None:
     """Define `main_objects` in `__main__`, and the objects of `pickles` at the first lookup of their names."""
     main = sys.modules["__main__"]
+    sys.modules |= dict.fromkeys(SCRIPT_MODULES, main)
 
     def load(name: str) -> Any:
         if name not in pickles:

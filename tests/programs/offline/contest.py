@@ -190,7 +190,7 @@ class Result:
         """Return the cells that all jobs have."""
         return {
             "tool": self.program.name,
-            "items/s": " ".join(f"{items / turn.seconds:.0f}" for turn in self.turns),
+            "items/s": " ".join(f"{items / turn.seconds:.3g}" for turn in self.turns),
             "CPU": f"{median(turn.cpu_s for turn in self.turns):.1f} s",
             "memory": f"{median(turn.pss_bytes for turn in self.turns) / 1e6:.0f} MB",
             "killed and resumed": "; ".join(self.kills),

@@ -103,7 +103,7 @@ PROGRAMS = (
         make_data=make_vit_folder,
         environment="transformers",
         packages=("torch", "torchvision", "transformers", "evaluate", "accelerate", "datasets"),
-        notes="a ViT in Trainer; resumes in mid-epoch, but Transformers 5 does not read back all weights of a ViT that it "
-        "has saved: their names differ",
+        notes="a ViT in Trainer; resumes in mid-epoch, but Transformers 5 does not read back all weights of a ViT that "
+        "it has saved: their names differ",
     ),
 )

@@ -1,10 +1,10 @@
 """Draw docs/pictures/trackers/: the figures of one run in TensorBoard, MLflow and Weights & Biases.
 
-    python -m scripts.draw_trackers              # all, two minutes on two CPUs
-    python -m scripts.draw_trackers tensorboard  # one of them
+    python -m tests.programs.trackers              # all, two minutes on two CPUs
+    python -m tests.programs.trackers tensorboard  # one of them
 
-Requires `pip install tensorboard mlflow wandb matplotlib torch` and Chromium. No tracker contacts another host: W&B runs
-offline, and its file is read back and plotted.
+Requires TensorBoard, MLflow, wandb, Playwright and Matplotlib in the environment, and Chromium. No tracker contacts
+another host: W&B runs offline, and its file is read back and plotted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,7 @@ from typing import Any
 from stagepipe.report import Report, to_scalars
 from stagepipe.torch import Loader
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "trackers"
 IMAGES = 2000
 EPOCHS = 2
@@ -35,6 +37,8 @@ LOG_EVERY = 10
 TRAIN_S = 0.02
 """The time of a training step, which the pictures show as the share of time that the loop does not wait."""
 SERVER_TIMEOUT_S = 120
+SETTLE_S = 10
+BLOCK_BYTES, HEADER_BYTES, FULL, LAST = 32_768, 7, 1, 4
 SHOWN = ("stagepipe/samples_per_s", "stagepipe/input_wait", "stagepipe_item_ms/decode", "stagepipe_busy/decode")
 
 
@@ -50,7 +54,6 @@ def main() -> None:
         subprocess.run(make_images, check=True, capture_output=True)
         for name in names:
             DRAWINGS[name](PICTURES / f"{name}.png")
-            print(name)
         os.chdir(ROOT)
 
 
@@ -76,7 +79,7 @@ def draw_tensorboard(picture: Path) -> None:
         report = train(log)
         writer.add_text("verdict", report.verdict.sentence)
     with serve("tensorboard.main", "--logdir", "tensorboard", "--port") as url:
-        take_picture(f"{url}/?darkMode=false&pinnedCards=#timeseries", picture)
+        take_picture(f"{url}/?darkMode=false&tagFilter={'%7C'.join(SHOWN)}#timeseries", SHOWN[0], picture)
 
 
 def draw_mlflow(picture: Path) -> None:
@@ -89,7 +92,7 @@ def draw_mlflow(picture: Path) -> None:
         mlflow.log_metrics(to_scalars(report, "stagepipe_report"))
     path = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/model-metrics"
     with serve("mlflow", "ui", "--backend-store-uri", store, "--workers", "1", "--port") as url:
-        take_picture(f"{url}/{path}", picture)
+        take_picture(f"{url}/{path}", SHOWN[0], picture)
 
 
 def draw_wandb(picture: Path) -> None:
@@ -111,15 +114,30 @@ def draw_wandb(picture: Path) -> None:
 def read_history(file: Path) -> Iterator[dict[str, Any]]:
     """Yield what an offline run of W&B logged at each step."""
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
-    store = DataStore()
-    store.open_for_scan(str(file))
-    while (data := store.scan_data()) is not None:
+    for data in read_records(file.read_bytes()):
         record = Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
             yield {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
+
+
+def read_records(log: bytes) -> Iterator[bytes]:
+    """Yield the records of a log of LevelDB, whose records are cut into fragments at the ends of its blocks.
+
+    Source: https://github.com/google/leveldb/blob/main/doc/log_format.md. W&B puts seven bytes in front.
+    """
+    position, record = 7, b""
+    while position < len(log):
+        if 0 < -position % BLOCK_BYTES < HEADER_BYTES:  # what is left of a block has no room for a header
+            position += -position % BLOCK_BYTES
+            continue
+        _, size, kind = struct.unpack_from("<IHB", log, position)
+        position += HEADER_BYTES + size
+        record += log[position - size : position]
+        if kind in {FULL, LAST}:
+            yield record
+            record = b""
 
 
 @contextmanager
@@ -151,11 +169,18 @@ def serve(*command: str) -> Iterator[str]:
         server.wait(30)
 
 
-def take_picture(url: str, picture: Path) -> None:
-    """Save what Chromium shows of a page after 20 s of its clock."""
-    flags = ("--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,900", "--virtual-time-budget=20000")
-    command = ("chromium", *flags, f"--screenshot={picture}", url)
-    subprocess.run(command, check=True, capture_output=True, timeout=SERVER_TIMEOUT_S)
+def take_picture(url: str, text: str, picture: Path) -> None:
+    """Save what Chromium shows of a page some seconds after the text is there."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(url, timeout=SERVER_TIMEOUT_S * 1000)
+        page.get_by_text(text).first.wait_for(timeout=SERVER_TIMEOUT_S * 1000)
+        page.wait_for_timeout(SETTLE_S * 1000)
+        page.screenshot(path=picture)
+        browser.close()
 
 
 DRAWINGS: dict[str, Callable[[Path], None]] = {
