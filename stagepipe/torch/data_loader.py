@@ -178,7 +178,10 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._run.loader.progress(detailed=detailed)
 
     def report(self) -> Report:
-        """Return the report of the current or last epoch; raises UsageError before the first."""
+        """Return the report of the current or last epoch; raises UsageError before the first.
+
+        It has no memory of workers that lived for less than five seconds.
+        """
         if self._run is None:
             raise UsageError("this DataLoader has no report before it is iterated over")
         return self._run.loader.report()
