@@ -131,7 +131,7 @@ def run(  # noqa: PLR0913 - one parameter per option
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if pipeline.started:
                 report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
-                if not is_done and shards is not None:
+                if not is_done and shards is not None and pipeline.report().run.items_in:
                     print("the same command with --resume continues from the last part", file=sys.stderr)
         raise_report_errors(report_errors)
 

@@ -88,7 +88,15 @@ class Fetch:
 
     def _fetch_samples(self, indices: list[Any]) -> list[Any]:
         get_items = getattr(self._dataset, "__getitems__", None)
-        return list(get_items(indices)) if get_items else [self._dataset[index] for index in indices]
+        return list(get_items(indices)) if get_items else [self._fetch_sample(index) for index in indices]
+
+    def _fetch_sample(self, index: Any) -> Any:
+        """Return a sample of a list, whose error would only name the list."""
+        try:
+            return self._dataset[index]
+        except Exception as error:
+            error.add_note(f"at index {index!r} of the dataset")
+            raise
 
 
 def _draws_nothing(dataset: Any) -> bool:

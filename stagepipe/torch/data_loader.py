@@ -84,7 +84,8 @@ class DataLoader(TorchDataLoader[T_co]):
     copies, and an object that cannot be pickled is refused by name; `"fork"` selects forks.
 
     A state contains the position in the epoch and the origin of its order, so a resumed epoch yields the remaining
-    batches of the saved one. Save the state of torch's generator too, because later epochs draw from it.
+    batches of the saved one. Save the state of torch's generator, and of one that you pass as `generator`, too: later
+    epochs draw from it.
 
     >>> from stagepipe.torch import DataLoader
     >>> loader = DataLoader(range(5), batch_size=2)
@@ -154,7 +155,7 @@ class DataLoader(TorchDataLoader[T_co]):
         return _Batches(self._epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded batch, as numbers and strings (8 kB).
+        """Return the position after the last yielded batch, as numbers and strings (8 kB, or 16 with a `generator`).
 
         Between epochs, the state is empty.
         """
@@ -163,7 +164,15 @@ class DataLoader(TorchDataLoader[T_co]):
         return {} if self._epoch is None else self._epoch.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume the next iteration at a saved position, with any number of workers; later ones are whole epochs."""
+        """Resume the next iteration at a saved position, with any number of workers; later ones are whole epochs.
+
+        Raises UsageError for the state of another loader.
+        """
+        if state_dict and _STATE_KEY not in state_dict:
+            raise UsageError(
+                f"load_state_dict: this is not a state of stagepipe.torch.DataLoader: it has no {_STATE_KEY!r}; start "
+                "the epoch anew, without a state"
+            )
         self._saved = dict(state_dict) or None
         self._epoch = None  # that of a state from between epochs is none
 
@@ -329,6 +338,8 @@ class _Epoch:
 
     def leave_from_any_thread(self) -> None:
         """Leave it where the garbage collector may have stopped a thread that the end of the workers waits for."""
+        if self._turns:
+            self._draws.leave()
         if not self._run.is_closed:
             with contextlib.suppress(RuntimeError):  # no thread starts at the interpreter's exit, which ends workers
                 closer = threading.Thread(target=self.leave, name="stagepipe-leave", daemon=True)
@@ -465,7 +476,8 @@ class _Draws:
         sampler = owner.sampler if owner.batch_sampler is None else owner.batch_sampler
         if isinstance(owner.dataset, IterableDataset):
             sampler = ()
-        self._generators = [generator.get_state() for generator in _list_generators(owner)]
+        self._generators = _list_generators(owner)
+        self._states = self._begun = self._read_generators()
         self._kept_seed = kept_seed
         self._indices = iter(sampler)
         if kept_seed is None:
@@ -478,12 +490,27 @@ class _Draws:
         self.part = -1
         self.order: list[Any] = []
         self.read_part()
+        self._ended = self._read_generators()
+
+    def _read_generators(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+    def leave(self) -> None:
+        """Take back what the sampler drew after its first index, unless others have drawn since.
+
+        torch's samplers draw again at their end, which the original does not reach in an epoch that is left.
+        """
+        for generator, begun, ended in zip(self._generators, self._begun, self._ended, strict=True):
+            if not torch.equal(begun, ended) and torch.equal(generator.get_state(), ended):
+                generator.set_state(begun)
 
     def read_part(self) -> bool:
         """Read the next part of the order; False if there is none."""
-        order = []
+        order: list[Any] = []
         count = 0
         for item in self._indices:
+            if self.part < 0 and not order:
+                self._begun = self._read_generators()
             order.append(item)
             count += len(item) if isinstance(item, list) else 1
             if count >= _PART_INDICES and len(order) >= self._length:
@@ -513,8 +540,9 @@ class _Draws:
                 generator.set_state(state)
         if drawn.digest != saved["order"]:
             raise UsageError(
-                "the sampler does not repeat the order of this state; restore its state from the start of that epoch "
-                "(`set_epoch`, its own seed), or start without the state"
+                "the sampler does not repeat the order of this state; use the same dataset, `batch_size` and "
+                "`drop_last`, restore the sampler's state from the start of that epoch (`set_epoch`, its own seed), or "
+                "start without the state"
             )
         return drawn
 
@@ -525,7 +553,7 @@ class _Draws:
     @functools.cached_property
     def text(self) -> str:
         """The part of it in a state. Accelerate asks for a state with each batch."""
-        origin = {"generators": [base64.b64encode(state.numpy().tobytes()).decode() for state in self._generators]}
+        origin = {"generators": [base64.b64encode(state.numpy().tobytes()).decode() for state in self._states]}
         return json.dumps({**origin, "kept_seed": self._kept_seed, "part": self.part, "order": self.digest})
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 import types
 import weakref
 
@@ -232,6 +233,48 @@ def test_an_epoch_that_is_left_ends_its_workers_and_keeps_state_and_report(datas
     resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     assert describe(list(resumed))[1] == whole[1][3:]
     assert describe(list(loader)) == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_after_an_epoch_that_was_left_a_generator_gives_the_order_of_the_original(workers):
+    orders = []
+    for kind in (torch.utils.data.DataLoader, DataLoader):
+        generator = torch.Generator().manual_seed(3)
+        loader = kind(range(60), batch_size=8, shuffle=True, generator=generator, num_workers=workers)
+        next(iter(loader))
+        orders.append([batch.tolist() for _ in range(2) for batch in loader])
+        orders[-1].append(torch.rand(1, generator=generator).item())
+    assert orders[0] == orders[1]
+
+
+def test_a_generator_from_which_the_loop_draws_keeps_its_draws_after_a_break():
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(range(60), batch_size=8, shuffle=True, generator=generator)
+    batches = iter(loader)
+    next(batches)
+    torch.rand(1, generator=generator)
+    state = generator.get_state()
+    del batches
+    assert torch.equal(generator.get_state(), state)
+
+
+def test_the_state_of_another_loader_is_refused():
+    with pytest.raises(UsageError, match=r"this is not a state of stagepipe\.torch\.DataLoader: it has no 'loader'"):
+        DataLoader(range(4)).load_state_dict({"_snapshot": {}})
+
+
+class WithGap(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return {}[index] if index == 5 else index
+
+
+def test_an_error_in_a_batch_names_the_index_of_the_sample():
+    with pytest.raises(KeyError) as caught:
+        list(DataLoader(WithGap(), batch_size=4, num_workers=1))
+    assert "at index 5 of the dataset" in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_pipe_that_was_open_at_the_start_of_an_epoch_has_its_end_after_it_was_left():
