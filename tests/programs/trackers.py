@@ -37,7 +37,7 @@ LOG_EVERY = 10
 TRAIN_S = 0.02
 """The time of a training step, which the pictures show as the share of time that the loop does not wait."""
 SERVER_TIMEOUT_S = 120
-SETTLE_S = 10
+SETTLE_S = 40
 BLOCK_BYTES, HEADER_BYTES, FULL, LAST = 32_768, 7, 1, 4
 SHOWN = ("stagepipe/samples_per_s", "stagepipe/input_wait", "stagepipe_item_ms/decode", "stagepipe_busy/decode")
 
@@ -79,7 +79,7 @@ def draw_tensorboard(picture: Path) -> None:
         report = train(log)
         writer.add_text("verdict", report.verdict.sentence)
     with serve("tensorboard.main", "--logdir", "tensorboard", "--port") as url:
-        take_picture(f"{url}/?darkMode=false&tagFilter={'%7C'.join(SHOWN)}#timeseries", SHOWN[0], picture)
+        take_picture(f"{url}/?darkMode=false&tagFilter={'%7C'.join(SHOWN)}#timeseries", picture)
 
 
 def draw_mlflow(picture: Path) -> None:
@@ -92,7 +92,7 @@ def draw_mlflow(picture: Path) -> None:
         mlflow.log_metrics(to_scalars(report, "stagepipe_report"))
     path = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/model-metrics"
     with serve("mlflow", "ui", "--backend-store-uri", store, "--workers", "1", "--port") as url:
-        take_picture(f"{url}/{path}", SHOWN[0], picture)
+        take_picture(f"{url}/{path}", picture)
 
 
 def draw_wandb(picture: Path) -> None:
@@ -169,15 +169,14 @@ def serve(*command: str) -> Iterator[str]:
         server.wait(30)
 
 
-def take_picture(url: str, text: str, picture: Path) -> None:
-    """Save what Chromium shows of a page some seconds after the text is there."""
+def take_picture(url: str, picture: Path) -> None:
+    """Save what Chromium shows of a page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(url, timeout=SERVER_TIMEOUT_S * 1000)
-        page.get_by_text(text).first.wait_for(timeout=SERVER_TIMEOUT_S * 1000)
         page.wait_for_timeout(SETTLE_S * 1000)
         page.screenshot(path=picture)
         browser.close()
