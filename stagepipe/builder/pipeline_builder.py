@@ -518,7 +518,7 @@ class PipelineBuilder(Generic[T_co]):
             options: arguments of `Loader`, such as `rank="auto"` and `device="cuda"`.
 
         >>> from stagepipe import from_source
-        >>> with from_source(range(4)).batch(2).loader(inline=True) as loader:  # doctest: +SKIP
+        >>> with from_source(range(4)).batch(2).loader(inline=True) as loader:
         ...     list(loader)
         [tensor([0, 1]), tensor([2, 3])]
 

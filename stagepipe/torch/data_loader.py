@@ -10,6 +10,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -171,7 +172,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if state_dict and _STATE_KEY not in state_dict:
             raise UsageError(
                 f"load_state_dict: this is not a state of stagepipe.torch.DataLoader: it has no {_STATE_KEY!r}; start "
-                "the epoch anew, without a state"
+                "a new epoch, without a state"
             )
         self._saved = dict(state_dict) or None
         self._epoch = None  # that of a state from between epochs is none
@@ -477,7 +478,7 @@ class _Draws:
         if isinstance(owner.dataset, IterableDataset):
             sampler = ()
         self._generators = _list_generators(owner)
-        self._states = self._begun = self._read_generators()
+        self._states = _read_states(self._generators)
         self._kept_seed = kept_seed
         self._indices = iter(sampler)
         if kept_seed is None:
@@ -486,14 +487,14 @@ class _Draws:
                 self._indices = iter(sampler)  # torch does so
         else:
             self.seed = kept_seed
+        first = list(itertools.islice(self._indices, 1))  # torch's samplers draw with their first index
+        self._begun = _read_states(self._generators)
+        self._indices = itertools.chain(first, self._indices)
         self._length = length_hint(sampler)
         self.part = -1
         self.order: list[Any] = []
         self.read_part()
-        self._ended = self._read_generators()
-
-    def _read_generators(self) -> list[torch.Tensor]:
-        return [generator.get_state() for generator in self._generators]
+        self._ended = _read_states(self._generators)
 
     def leave(self) -> None:
         """Take back what the sampler drew after its first index, unless others have drawn since.
@@ -509,8 +510,6 @@ class _Draws:
         order: list[Any] = []
         count = 0
         for item in self._indices:
-            if self.part < 0 and not order:
-                self._begun = self._read_generators()
             order.append(item)
             count += len(item) if isinstance(item, list) else 1
             if count >= _PART_INDICES and len(order) >= self._length:
@@ -528,7 +527,7 @@ class _Draws:
         states = [
             torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8) for state in saved["generators"]
         ]
-        current = [generator.get_state() for generator in generators]
+        current = _read_states(generators)
         try:
             for generator, state in zip(generators, states, strict=True):
                 generator.set_state(state)
@@ -555,6 +554,10 @@ class _Draws:
         """The part of it in a state. Accelerate asks for a state with each batch."""
         origin = {"generators": [base64.b64encode(state.numpy().tobytes()).decode() for state in self._states]}
         return json.dumps({**origin, "kept_seed": self._kept_seed, "part": self.part, "order": self.digest})
+
+
+def _read_states(generators: Sequence[torch.Generator]) -> list[torch.Tensor]:
+    return [generator.get_state() for generator in generators]
 
 
 def _list_generators(owner: DataLoader[Any]) -> list[torch.Generator]:

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.published.e4_servers import free_port
 from stagepipe.report import Report, to_scalars
 from stagepipe.torch import Loader
 
@@ -143,9 +143,7 @@ def read_records(log: bytes) -> Iterator[bytes]:
 @contextmanager
 def serve(*command: str) -> Iterator[str]:
     """Run a web server of a module on a free port of loopback until the block ends; yield its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", *command, str(port), "--host", "127.0.0.1"],
         stdout=subprocess.DEVNULL,

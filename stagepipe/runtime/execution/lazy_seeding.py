@@ -6,7 +6,7 @@ waiting generator is seeded ("settled") before any code draws from it, reads its
 - Replacements of the C functions of `random` and `numpy.random` settle first, because a bound C method uses no
   attribute of its generator. They call the original, so any code may hold one of them.
 - While Python's generator waits, its class is a subclass that settles at the first attribute access. So its methods in
-  Python need no replacement, whoever holds them. The class of NumPy's generator cannot be changed.
+  Python need no replacement, regardless of what holds them. The class of NumPy's generator cannot be changed.
 - Reading a generator from its module settles it. A generator to which other code holds a reference does not wait.
 - If other code imported one of the C functions earlier (`from random import random`), the generator does not wait.
 

@@ -187,9 +187,8 @@ class _Bench:
         ours, theirs = (compare_rest(resumed[name], runs[name][0]) for name in ("ours", "theirs"))
         if ours != theirs:
             return f"{ours}; the original: {theirs}"
-        pairs = [(run.losses, run.batches) for run in resumed.values()]
-        is_equal = pairs[0] == pairs[1]
-        return f"both: {ours}" + (", and equal to each other" if is_equal else "")
+        first, second = ((run.losses, run.batches) for run in resumed.values())
+        return f"both: {ours}" + (", and equal to each other" if first == second else "")
 
 
 def _ignore_large(folder: str, names: list[str]) -> list[str]:
