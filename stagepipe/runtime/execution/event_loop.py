@@ -41,8 +41,9 @@ _MAX_STEP_NS: Final = 250_000_000
 The limit is far above the delays of a busy machine, and below the delays that a user would notice."""
 _CHECK_INTERVAL_S: Final = 0.1
 """The interval between looks at the current step; a look takes about 20 us."""
-_CLOSE_TIMEOUT_S: Final = 2.0
-"""The time for cancelled tasks and `close` to end: as for the followers of a group."""
+_CLOSE_TIMEOUT_S: Final = 4.0
+"""The time for cancelled tasks and `close` to end: a second less than a worker has to exit after the stop command."""
+_JOIN_TIMEOUT_S: Final = 0.5
 
 
 class ItemClock(Protocol):
@@ -202,7 +203,7 @@ class StageLoop:
             _log.warning("stage %s: its `close` failed: %r", self._label, call.error, exc_info=call.error)
         self._has_ended.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSE_TIMEOUT_S)
+        self._thread.join(_JOIN_TIMEOUT_S)
         if not self._thread.is_alive():
             self._loop.close()
 

@@ -14,7 +14,6 @@ import types
 import weakref
 
 import numpy as np
-import psutil
 import pytest
 import torch
 import torch.utils.data
@@ -24,6 +23,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 from stagepipe import RunError, UsageError
 from stagepipe.torch import DataLoader
 from stagepipe.torch.data_loader import _find_modules
+from tests.support.processes import list_run_processes
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -210,23 +210,19 @@ def test_workers_that_are_kept_get_the_order_of_each_iteration():
     assert epochs[0] == epochs[1]
 
 
-def list_children():
-    return psutil.Process().children(recursive=True)
-
-
 @pytest.mark.parametrize("dataset", [Images(), Numbers()], ids=lambda dataset: type(dataset).__name__)
 def test_an_epoch_that_is_left_ends_its_workers_and_keeps_state_and_report(dataset):
     torch.manual_seed(3)
     loader = DataLoader(dataset, batch_size=2, num_workers=2)
     whole = describe(list(loader))
-    others = list_children()  # of loaders of other tests
+    others = list_run_processes()  # of loaders of other tests
     threads = threading.active_count()
     for number, _ in enumerate(loader):
         if number == 2:
-            workers = [child for child in list_children() if child not in others]
+            workers = list_run_processes() - others
             break
     assert len(workers) >= 2
-    assert [worker for worker in list_children() if worker in workers] == []
+    assert not list_run_processes() & workers
     assert threading.active_count() <= threads
     assert loader.report().run.items_out
     resumed = DataLoader(dataset, batch_size=2, num_workers=2)
@@ -292,20 +288,20 @@ def test_an_epoch_in_a_cycle_is_left_by_the_garbage_collector_of_any_thread():
     cycle = [iter(loader)]
     cycle.append(cycle)
     next(cycle[0])
-    children = [child for child in list_children() if child.is_running()]
+    children = list_run_processes()
     del cycle
     collector = threading.Thread(target=gc.collect)
     collector.start()
     collector.join()
-    assert len(list_children()) < len(children)
+    assert len(list_run_processes()) < len(children)
 
 
 def test_kept_workers_outlive_an_epoch_that_is_left():
     loader = DataLoader(range(10), num_workers=1, persistent_workers=True)
     next(iter(loader))
-    children = {child.pid for child in list_children()}
+    children = list_run_processes()
     assert len(list(loader)) == 10
-    assert children <= {child.pid for child in list_children()}
+    assert children <= list_run_processes()
 
 
 class ShufflesAtOnce:
