@@ -608,6 +608,14 @@ def _import_longest_prefix(names: list[str]) -> tuple[ModuleType | None, list[st
     return None, names
 
 
+def is_missing(uses: object, lookup: DefinitionLookup) -> bool:
+    """Return whether `uses` is a path that names nothing."""
+    try:
+        return isinstance(uses, str) and isinstance(lookup.find_target(uses), MissingName | None)
+    except BrokenSourceError:
+        return True
+
+
 def read_class_attribute(uses: object, name: str, lookup: DefinitionLookup) -> object:
     """Return the constant that a class or its nearest base assigns to `name`; None if the source shows none.
 

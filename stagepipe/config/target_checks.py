@@ -50,6 +50,7 @@ from stagepipe.config.source_code import (
     ParsedModule,
     StdlibObject,
     find_stdlib_object,
+    is_missing,
     read_class_attribute,
     read_is_async,
 )
@@ -100,12 +101,16 @@ def read_stage_traits(stages: Sequence[MapNode], lookup: DefinitionLookup) -> li
 
 @dataclass(frozen=True)
 class SinkTraits:
-    """The properties that the class of a sink declares. `multiple_argument` sets `part_multiple`, if there is one."""
+    """The properties that the class of a sink declares. `multiple_argument` sets `part_multiple`, if there is one.
+
+    `is_missing`: there is no such class, so the others are unknown.
+    """
 
     writes_parts: bool = False
     appends_parts: bool = True
     part_multiple: int = 1
     multiple_argument: str | None = None
+    is_missing: bool = False
 
 
 def read_sink_traits(sinks: Sequence[MapNode], lookup: DefinitionLookup) -> list[SinkTraits]:
@@ -115,7 +120,12 @@ def read_sink_traits(sinks: Sequence[MapNode], lookup: DefinitionLookup) -> list
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
 
     return [
-        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), *_read_count(sink, "part_multiple", lookup))
+        SinkTraits(
+            is_true(uses, "writes_parts"),
+            is_true(uses, "appends"),
+            *_read_count(sink, "part_multiple", lookup),
+            is_missing=isinstance(uses, ScalarNode) and is_missing(uses.value, lookup),
+        )
         for sink in sinks
         for uses in (sink.get("uses"),)
     ]
@@ -623,7 +633,9 @@ def _list_names(names: Iterable[str]) -> str:
 def _missing_name_problem(
     path: str, location: SourceLocation, missing: MissingName, built_in_hint: str = ""
 ) -> Problem:
-    closest = closest_match(missing.name, (name for name in missing.choices if not name.startswith("__")))
+    choices = [name for name in missing.choices if not name.startswith("__")]
+    same_kind = [name for name in choices if name[:1].isupper() == missing.name[:1].isupper()]
+    closest = closest_match(missing.name, same_kind) or closest_match(missing.name, choices)
     if not missing.owner:
         place = "put it next to the config" if location.line else "add its folder to sys.path"
         hint = built_in_hint or (f"did you mean `{closest}`?" if closest else f"install it, or {place}")

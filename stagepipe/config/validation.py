@@ -332,7 +332,7 @@ def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Pr
                 f"the name `{name}` belongs to a stage", f"use a unique name such as `{name}_2`"
             )
         stage_names.add(name)
-        for key in () if traits.writes_parts else _PART_SINK_KEYS:
+        for key in () if traits.writes_parts or traits.is_missing else _PART_SINK_KEYS:
             if sink.get(key) is not None:
                 message = f"this sink cannot have `{key}`: it is called with each item in the calling process"
                 hint = f"remove `{key}`, or use a sink with workers: a subclass of stagepipe.sinks.PartSink"

@@ -501,6 +501,9 @@ def test_an_item_sink_takes_no_workers_and_folders_are_its_own(tmp_path: Path):
     config = make_config(tmp_path / "out", "jsonl", 10)
     with pytest.raises(stagepipe.ConfigError, match="this sink cannot have `workers`"):
         stagepipe.Pipeline({**config, "sink": {"uses": print, "workers": 2}})
+    with pytest.raises(stagepipe.ConfigError, match="did you mean `parquet`") as refused:
+        stagepipe.Pipeline({**config, "sink": {"uses": "stagepipe.sinks.parket", "workers": 2}})
+    assert len(refused.value.problems) == 1  # nothing is known of the keys of a sink that does not exist
     with pytest.raises(UsageError, match="two sinks write to the folder"):
         write({**config, "sink": [config["sink"], {**config["sink"], "name": "again"}]})
 
