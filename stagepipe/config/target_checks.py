@@ -99,7 +99,7 @@ def read_stage_traits(stages: Sequence[MapNode], lookup: DefinitionLookup) -> li
     return [_read_traits(stage, lookup) for stage in stages]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SinkTraits:
     """The properties that the class of a sink declares. `multiple_argument` sets `part_multiple`, if there is one.
 
@@ -119,16 +119,20 @@ def read_sink_traits(sinks: Sequence[MapNode], lookup: DefinitionLookup) -> list
     def is_true(uses: object, name: str) -> bool:
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
 
-    return [
-        SinkTraits(
-            is_true(uses, "writes_parts"),
-            is_true(uses, "appends"),
-            *_read_count(sink, "part_multiple", lookup),
-            is_missing=isinstance(uses, ScalarNode) and is_missing(uses.value, lookup),
+    traits = []
+    for sink in sinks:
+        uses = sink.get("uses")
+        part_multiple, multiple_argument = _read_count(sink, "part_multiple", lookup)
+        traits.append(
+            SinkTraits(
+                writes_parts=is_true(uses, "writes_parts"),
+                appends_parts=is_true(uses, "appends"),
+                part_multiple=part_multiple,
+                multiple_argument=multiple_argument,
+                is_missing=isinstance(uses, ScalarNode) and is_missing(uses.value, lookup),
+            )
         )
-        for sink in sinks
-        for uses in (sink.get("uses"),)
-    ]
+    return traits
 
 
 def _read_count(entry: MapNode, attribute: str, lookup: DefinitionLookup) -> tuple[int, str | None]:
